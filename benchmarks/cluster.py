@@ -102,14 +102,14 @@ def train(
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of runs; None if a run lacks the number."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key in runs[0]:
         values = [run[key] for run in runs]
-        found[key] = None
+        result[key] = None
         if None not in values:
-            found[key] = round(statistics.median(values), 4)
+            result[key] = round(statistics.median(values), 4)
 
-    return found
+    return result
 
 
 def trained(arguments: argparse.Namespace) -> dict[str, Any]:

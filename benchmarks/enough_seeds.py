@@ -93,16 +93,18 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
 
     for n, allowed in zip(looks, levels(looks, level), strict=True):
         first, second = ((low[:, :n], high[:, :n]) for low, high in groups)
-        found = compare_ends(first, second, test, 1 - allowed)
+        comparison = compare_ends(first, second, test, 1 - allowed)
 
         # A study that is decided keeps its estimate and interval.
         open_still = sign == 0
-        estimate[open_still] = found.estimate[open_still]
-        covers = (found.low <= math.log(ratio)) & (math.log(ratio) <= found.high)
+        estimate[open_still] = comparison.estimate[open_still]
+        covers = (comparison.low <= math.log(ratio)) & (
+            math.log(ratio) <= comparison.high
+        )
         held[open_still] = covers[open_still]
 
-        now = open_still & (found.p_value < allowed)
-        sign[now] = found.sign[now]
+        now = open_still & (comparison.p_value < allowed)
+        sign[now] = comparison.sign[now]
         spent[now] = n
 
     decided = sign > 0

@@ -42,24 +42,24 @@ def main() -> None:
 
     folders = {name: getattr(args, name) for name in SOURCES if getattr(args, name)}
     curves = read_curves(folders) + simulated_curves(args.seed)
-    found = {
+    result = {
         "seed": args.seed,
         "runs": len({(curve.source, curve.group, curve.run) for curve in curves}),
         "groups": len({(curve.source, curve.group) for curve in curves}),
         **backtest(curves, args.seed),
     }
-    text = markdown(found)
+    text = markdown(result)
     print(text, end="")
 
     if args.out:
         rounded = json.loads(
-            json.dumps(found), parse_float=lambda text: round(float(text), 4)
+            json.dumps(result), parse_float=lambda text: round(float(text), 4)
         )
         args.out.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
     if args.coefficients:
-        write_coefficients(args.coefficients, found["coefficients"])
+        write_coefficients(args.coefficients, result["coefficients"])
 
 
 if __name__ == "__main__":

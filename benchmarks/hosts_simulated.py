@@ -71,14 +71,16 @@ def rows_of(draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """
     rows = []
     for width, layout in itertools.product(WIDTHS, LAYOUTS):
-        found = {ratio: groups_of(draws, ratio, width, layout, rng) for ratio in RATIOS}
+        result = {
+            ratio: groups_of(draws, ratio, width, layout, rng) for ratio in RATIOS
+        }
         for test in (GROUPS, PAIRS):
             row: dict[str, Any] = {
                 "hosts_differ": width,
                 "layout": layout,
                 "test": test,
             }
-            for ratio, groups in found.items():
+            for ratio, groups in result.items():
                 compared = compare_ends(*groups, test, 1 - LEVEL)
                 row[f"verdict at {ratio:g}"] = share(compared.p_value < LEVEL)
 

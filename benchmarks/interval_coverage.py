@@ -212,13 +212,13 @@ def shape_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
         ]
         first = read(groups[0], 1.0, 3, rng)[0]
         equal = compared(first, read(groups[1], 1.0, 3, rng)[0], test)
-        found = compared(first, read(RATIO * groups[1], 1.0, 3, rng)[0], test)
+        result = compared(first, read(RATIO * groups[1], 1.0, 3, rng)[0], test)
 
         yield {
             "test": test, "shape": shape, "slow": slow, "cv": variation,
-            "evaluations": evaluations, "n": n, "coverage": contains(found, RATIO),
-            "decided": share((found.p_value < LEVEL) & (found.sign > 0)),
-            "width": width_of(found), "false": share(equal.p_value < LEVEL),
+            "evaluations": evaluations, "n": n, "coverage": contains(result, RATIO),
+            "decided": share((result.p_value < LEVEL) & (result.sign > 0)),
+            "width": width_of(result), "false": share(equal.p_value < LEVEL),
         }  # fmt: skip
 
 
@@ -245,16 +245,16 @@ def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
         centre = 160 + phases(draws, 1.0)
         first = draw("log-normal", centre, 0.05, n, rng)
         second = slowed(draw("log-normal", centre, 0.05, n, rng), slow, rng)
-        found = compared(
+        result = compared(
             read(first, 1.0, 3, rng)[0], read(second, 1.0, 3, rng)[0], test
         )
 
         yield {
             "test": test, "slow": slow, "n": n, "true": round(true, 3),
-            "coverage": contains(found, true),
-            "of_medians": contains(found, of_medians),
-            "first": share((found.p_value < LEVEL) & (found.sign > 0)),
-            "second": share((found.p_value < LEVEL) & (found.sign < 0)),
+            "coverage": contains(result, true),
+            "of_medians": contains(result, of_medians),
+            "first": share((result.p_value < LEVEL) & (result.sign > 0)),
+            "second": share((result.p_value < LEVEL) & (result.sign < 0)),
         }  # fmt: skip
 
 
@@ -288,9 +288,9 @@ def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
             row["early"] = round(
                 float(np.mean(times[0] - (first[0] + first[1]) / 2)), 2
             )
-            found = compared(first, second)
-            row[f"coverage_{grid:g}"] = contains(found, 1.0)
-            row[f"false_{grid:g}"] = share(found.p_value < LEVEL)
+            result = compared(first, second)
+            row[f"coverage_{grid:g}"] = contains(result, 1.0)
+            row[f"false_{grid:g}"] = share(result.p_value < LEVEL)
 
         yield row
 
@@ -400,8 +400,8 @@ def stopping_rows(
             ("reigning", (stopped(groups[0], 16 * stop), groups[1])),
             ("both", tuple(stopped(ends, 16 * stop) for ends in groups)),
         ):
-            found = compared(*changed)
-            row[f"{name}_stopped"] = share((found.p_value < LEVEL) & (found.sign < 0))
+            result = compared(*changed)
+            row[f"{name}_stopped"] = share((result.p_value < LEVEL) & (result.sign < 0))
 
         yield row
 

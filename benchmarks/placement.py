@@ -193,14 +193,14 @@ def main() -> None:
 
 def medians(rows: list[dict[str, float | None]]) -> dict[str, float | None]:
     """Returns the medians of runs; None if a run lacks the number."""
-    found: dict[str, float | None] = {}
+    result: dict[str, float | None] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
-        found[key] = None
+        result[key] = None
         if None not in values:
-            found[key] = statistics.median(values)
+            result[key] = statistics.median(values)
 
-    return found
+    return result
 
 
 def cell_text(value: float | None, width: int) -> str:

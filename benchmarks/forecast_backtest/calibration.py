@@ -37,15 +37,15 @@ def regression(
     own = weights
     for _ in range(_ROUNDS):
         root = np.sqrt(own)
-        found = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
-        rest = y - x @ found
+        result = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
+        rest = y - x @ result
         own = (
             weights
             * np.where(rest > 0, quantile, 1 - quantile)
             / np.maximum(abs(rest), 2e-3)
         )
 
-    return found
+    return result
 
 
 def calibrated(cuts: Sequence[Cut]) -> dict[str, dict[str, np.ndarray]]:
@@ -73,16 +73,16 @@ def _calibrated(cuts: Sequence[Cut]) -> dict[str, np.ndarray]:
     (x, y), weights = _regressed(known), weights_of(known)
     middle = regression(x, y, weights, MIDDLE)
     grid = ends_grid(np.array([cut.present.traits for cut in known]), y)
-    found = {"latest": latest, "middle": middle}
+    result = {"latest": latest, "middle": middle}
 
     for name, quantile in ENDS.items():
         fitted = [name != "next" or cut.curve.hit - cut.count == 1 for cut in known]
         own = weights_of(
             [cut for cut, is_fitted in zip(known, fitted, strict=True) if is_fitted]
         )
-        found[name] = regression(grid[fitted], (x @ middle)[fitted], own, quantile)
+        result[name] = regression(grid[fitted], (x @ middle)[fitted], own, quantile)
 
-    return found
+    return result
 
 
 def _regressed(cuts: Sequence[Cut]) -> tuple[np.ndarray, np.ndarray]:

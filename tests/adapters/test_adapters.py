@@ -125,9 +125,9 @@ def test_names_may_be_given(tmp_path):
 
 
 def test_texts_are_scored_beside(tmp_path):
-    found = noted(tmp_path, {"val_loss": 0.5}, score=lambda: (["a b"], ["a c"]))
+    result = noted(tmp_path, {"val_loss": 0.5}, score=lambda: (["a b"], ["a c"]))
 
-    assert (found["wer"], found["loss"]) == (0.5, 0.5)
+    assert (result["wer"], result["loss"]) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(

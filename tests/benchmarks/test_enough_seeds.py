@@ -23,13 +23,13 @@ def test_looks_err_rarely_on_any_host_and_save_seeds():
 
 
 def test_a_real_host_is_resampled_in_the_order_of_turns():
-    found = host_times("real", 5, np.random.default_rng(2))
+    result = host_times("real", 5, np.random.default_rng(2))
 
-    assert found.shape == (5, 2, 12)
-    assert found.std() > 0.05
+    assert result.shape == (5, 2, 12)
+    assert result.std() > 0.05
 
     # Neighbouring runs resemble each other more than others do.
-    beside = np.abs(np.log(found[:, 0] / found[:, 1])).mean()
-    apart = np.abs(np.log(found[:, 0, :6] / found[:, 1, 6:])).mean()
+    beside = np.abs(np.log(result[:, 0] / result[:, 1])).mean()
+    apart = np.abs(np.log(result[:, 0, :6] / result[:, 1, 6:])).mean()
 
     assert beside < 1.2 * apart

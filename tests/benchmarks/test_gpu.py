@@ -152,9 +152,9 @@ def test_other_vocal_tracts_are_those_of_the_training_data(packed):
         wanted = (
             VocalTract(0.15, packed.config).scaled(features, np.float32(factor)).numpy()
         )
-        found = _other_vocal_tract(features, factor, packed.config)
+        result = _other_vocal_tract(features, factor, packed.config)
 
-        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_a_missing_part_is_named(packed, tmp_path):
@@ -199,10 +199,10 @@ def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(
 
     assert started == ["wrong", "right", "wrong"]
 
-    found = json.loads((tmp_path / "decoder.json").read_text())
+    result = json.loads((tmp_path / "decoder.json").read_text())
 
-    assert found["expects"] == ["much"]
-    assert {key: t["status"] for key, t in found["tasks"].items()} == {
+    assert result["expects"] == ["much"]
+    assert {key: t["status"] for key, t in result["tasks"].items()} == {
         "wrong": "failed",
         "right": "done",
     }
@@ -223,10 +223,10 @@ def test_a_task_gives_what_it_knew_when_its_time_was_over():
         "arguments": arguments,
     }
 
-    found = run_task(task, 25.0, {})
+    result = run_task(task, 25.0, {})
 
-    assert found["status"] == "cut"
-    assert found["answer"]["float32_flops_per_s"] > 0
+    assert result["status"] == "cut"
+    assert result["answer"]["float32_flops_per_s"] > 0
 
 
 @pytest.mark.slow
@@ -244,9 +244,9 @@ def test_steps_take_turns_on_pytorchs_backend():
     arguments["systems"] = systems
     task = {"key": "steps", "kind": "steps", "backend": "torch", "arguments": arguments}
 
-    found = run_task(task, 300.0, {})
+    result = run_task(task, 300.0, {})
 
-    assert found["status"] == "done", found["error"]
-    for row in found["answer"]["rows"]:
+    assert result["status"] == "done", result["error"]
+    for row in result["answer"]["rows"]:
         assert row["step_ms"] > 0
         assert np.isfinite(row["last_loss"])

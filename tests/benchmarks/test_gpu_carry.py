@@ -87,7 +87,7 @@ def test_every_entry_of_every_container_is_found(made, between):
     between = between.replace(carry.MAGIC[:1], b"x")
     content = b"".join(between + container(*entries) for entries in made)
 
-    found = [
+    result = [
         [
             (entry.kind, entry.architecture, content[entry.start :][: entry.size])
             for entry in entries
@@ -95,7 +95,7 @@ def test_every_entry_of_every_container_is_found(made, between):
         for entries in carry.containers(content)
     ]
 
-    assert found == made
+    assert result == made
 
 
 def test_code_that_looks_for_containers_is_no_container(tmp_path):

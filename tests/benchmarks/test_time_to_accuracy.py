@@ -65,7 +65,7 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
     left = runs / "torch" / "seed-1"
     left.mkdir(parents=True)
     (left / "events.jsonl").write_text("")
-    found = run_benchmark(monkeypatch, capsys, *options)
+    result = run_benchmark(monkeypatch, capsys, *options)
 
     assert (runs / "unfinished" / "0-torch-seed-1").is_dir()
 
@@ -85,7 +85,7 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
         "opt_name"
     )
 
-    systems, by_run, ratios = found["tables"]
+    systems, by_run, ratios = result["tables"]
 
     assert [row["reached"] for row in systems["rows"]] == ["0 of 1"] * 3
     assert [row["system"] for row in ratios["rows"]] == ["torch", "baseline"]

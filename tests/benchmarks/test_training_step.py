@@ -84,13 +84,13 @@ def test_an_error_that_all_batches_share_is_systematic():
     generator = np.random.default_rng(1)
     exact = generator.normal(3.0, 1.0, (400, 50))
 
-    found = compared(exact, 1.02 * exact)
+    outcome = compared(exact, 1.02 * exact)
 
-    assert found["along_gradient"] == pytest.approx(0.02)
-    assert found["systematic"] == pytest.approx(0.02)
+    assert outcome["along_gradient"] == pytest.approx(0.02)
+    assert outcome["systematic"] == pytest.approx(0.02)
     # Batches of a mean of 3 and a deviation of 1 in each weight.
-    assert found["error"] == pytest.approx(0.02 * np.sqrt(1 + 1 / 9), rel=0.02)
-    assert found["systematic_by_chance"] < 0.01
+    assert outcome["error"] == pytest.approx(0.02 * np.sqrt(1 + 1 / 9), rel=0.02)
+    assert outcome["systematic_by_chance"] < 0.01
 
 
 def test_an_error_that_batches_do_not_share_is_chance():
@@ -99,11 +99,13 @@ def test_an_error_that_batches_do_not_share_is_chance():
     generator = np.random.default_rng(2)
     exact = generator.normal(3.0, 1.0, (400, 50))
 
-    found = compared(exact, exact + generator.normal(0.0, 0.5, exact.shape))
+    outcome = compared(exact, exact + generator.normal(0.0, 0.5, exact.shape))
 
-    assert found["systematic"] == pytest.approx(found["systematic_by_chance"], rel=0.3)
-    assert abs(found["along_gradient"]) < 0.01
-    assert found["error"] == pytest.approx(0.5 / 3, rel=0.05)
+    assert outcome["systematic"] == pytest.approx(
+        outcome["systematic_by_chance"], rel=0.3
+    )
+    assert abs(outcome["along_gradient"]) < 0.01
+    assert outcome["error"] == pytest.approx(0.5 / 3, rel=0.05)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -161,8 +163,8 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
 
     assert done.returncode == 0, done.stderr
 
-    found = json.loads(done.stdout)
-    (table,) = found["tables"]
+    outcome = json.loads(done.stdout)
+    (table,) = outcome["tables"]
     ours, theirs = table["rows"]
 
     assert (ours["system"], theirs["system"]) == ("tfasr", peer)
@@ -173,13 +175,13 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     assert ours[f"ratio_to_{peer}"] == pytest.approx(ratio)
     assert ours["audio_s_per_s"] > 0
     assert ours["peak_memory_bytes"] > 0
-    assert "torch" not in theirs or found["machine"]["packages"]["torch"]
-    assert any("agree to" in note for note in found["notes"])
-    assert "tfasr's compiled layers used portable." in found["notes"]
+    assert "torch" not in theirs or outcome["machine"]["packages"]["torch"]
+    assert any("agree to" in note for note in outcome["notes"])
+    assert "tfasr's compiled layers used portable." in outcome["notes"]
 
     written = sorted(path.name for path in tmp_path.iterdir())
     assert written == [
-        f"{found['date']}-training_step{end}" for end in (".json", ".md")
+        f"{outcome['date']}-training_step{end}" for end in (".json", ".md")
     ]
 
 
@@ -189,7 +191,7 @@ def test_ratios_pair_the_rounds_and_take_the_best_of_pytorch():
     def turns(*times_s):
         return [{"step_s": seconds} for seconds in times_s]
 
-    found = ratios(
+    outcome = ratios(
         "bfloat16",
         {
             ("tfasr", "float32"): turns(2.0, 2.0, 4.0),
@@ -199,7 +201,7 @@ def test_ratios_pair_the_rounds_and_take_the_best_of_pytorch():
             ("torch", "bfloat16_weights"): turns(1.2, 1.2, 2.4),
         },
     )
-    assert found == {
+    assert outcome == {
         "ratio_to_torch": 3.0,
         "ratio_to_own_float32": 2.0,
         "ratio_to_torch_best": pytest.approx(1.2),

@@ -49,10 +49,10 @@ def test_the_twins_process_loads_neither_tensorflow_nor_keras():
 def test_stock_keras_agrees():
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(SMALL, ["stock_keras"])
+    result = disagreements(SMALL, ["stock_keras"])
 
-    assert set(found) == {"stock_keras inference logits", "stock_keras inference loss"}
-    assert max(found.values()) < TOLERANCE
+    assert set(result) == {"stock_keras inference logits", "stock_keras inference loss"}
+    assert max(result.values()) < TOLERANCE
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -60,12 +60,12 @@ def test_torch_agrees(bidirectional):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(
+    result = disagreements(
         dataclasses.replace(SMALL, bidirectional=bidirectional), ["torch"]
     )
 
-    assert len(found) == 4
-    assert max(found.values()) < TOLERANCE
+    assert len(result) == 4
+    assert max(result.values()) < TOLERANCE
 
 
 def test_a_wrong_order_of_gates_would_be_noticed(monkeypatch):

@@ -27,11 +27,11 @@ def test_words_that_were_heard_right_are_compared():
     np.testing.assert_allclose(starts, [50, -20])
     np.testing.assert_allclose(ends, [100])
 
-    found = summary(starts)
+    result = summary(starts)
 
-    assert (found["words"], found["within_50_ms"]) == (2, 1.0)
-    assert found["mean_ms"] == pytest.approx(15)
-    assert found["median_off_ms"] == pytest.approx(35)
+    assert (result["words"], result["within_50_ms"]) == (2, 1.0)
+    assert result["mean_ms"] == pytest.approx(15)
+    assert result["median_off_ms"] == pytest.approx(35)
 
 
 def test_the_synthesiser_tells_where_words_begin():

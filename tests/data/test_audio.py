@@ -27,11 +27,11 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 def shared(path: str) -> Path:
     """The path of a recording that lies next to the repository."""
-    found = SHARED_DATA / path
-    if not found.exists():
+    result = SHARED_DATA / path
+    if not result.exists():
         pytest.skip(f"needs the recordings in {SHARED_DATA}")
 
-    return found
+    return result
 
 
 def tone(rate_hz: int, seconds: float = 1.0, frequency_hz: float = 440.0) -> np.ndarray:

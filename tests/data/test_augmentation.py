@@ -160,12 +160,12 @@ def test_all_lengths_between_the_bounds_occur_about_evenly(tempo):
 def test_what_rises_evenly_rises_evenly_in_as_many_frames(frames):
     ramp = np.linspace([0, 5], [1, -5], 12, dtype=np.float32)
 
-    found = resampled(tf.constant(ramp), tf.constant(frames)).numpy()
+    result = resampled(tf.constant(ramp), tf.constant(frames)).numpy()
     expected = np.linspace(ramp[0], ramp[-1], frames)
 
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     if frames == len(ramp):
-        np.testing.assert_array_equal(found, ramp)
+        np.testing.assert_array_equal(result, ramp)
 
 
 def test_a_tempo_that_does_not_change_leaves_all_bounds():
@@ -200,10 +200,10 @@ def loudest(features):
 @pytest.mark.parametrize("factor", [0.8, 0.9, 1.1, 1.2])
 @pytest.mark.parametrize("hz", [700, 1500, 3000])
 def test_a_tone_is_heard_where_the_scaled_frequency_lies(hz, factor):
-    found = loudest(scaled(tone(hz), factor))
+    result = loudest(scaled(tone(hz), factor))
     expected = loudest(tone(hz * factor))
 
-    assert np.abs(found - expected).max() <= 1
+    assert np.abs(result - expected).max() <= 1
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.2])
@@ -219,12 +219,12 @@ def test_cepstra_are_those_of_the_scaled_energies_which_stay_within_bounds(
     generator = np.random.default_rng(seed)
     features = generator.normal(size=(frames, CONFIG.num_features)).astype(np.float32)
 
-    found = scaled(tf.constant(features), factor)
+    result = scaled(tf.constant(features), factor)
 
-    assert found.shape == features.shape
+    assert result.shape == features.shape
 
-    energies = found[:, : CONFIG.num_mel_bins]
-    cepstra = found[:, CONFIG.num_mel_bins :]
+    energies = result[:, : CONFIG.num_mel_bins]
+    cepstra = result[:, CONFIG.num_mel_bins :]
     bins = np.arange(CONFIG.num_mel_bins) + 0.5
 
     for order in range(CONFIG.num_mfcc):
@@ -250,11 +250,11 @@ def test_features_without_cepstra_and_of_another_band_are_scaled_too():
         upper_edge_hz=3800,
     )
 
-    found = scaled(tone(800, config), 1.15, config)
+    result = scaled(tone(800, config), 1.15, config)
     expected = tone(920, config)
 
-    assert found.shape == expected.shape
-    assert np.abs(found.argmax(axis=1) - expected.numpy().argmax(axis=1)).max() <= 1
+    assert result.shape == expected.shape
+    assert np.abs(result.argmax(axis=1) - expected.numpy().argmax(axis=1)).max() <= 1
 
 
 def test_a_seed_draws_one_vocal_tract_and_other_seeds_others():

@@ -530,14 +530,14 @@ def test_speakers_are_normalised_over_all_that_they_say_in_the_split(
         features = by_position(arrays(source.evaluation()))
 
         assert features.keys() == {one.position for one in some.utterances}
-        for position, found in features.items():
-            np.testing.assert_allclose(found, expected[position], atol=1e-3)
+        for position, result in features.items():
+            np.testing.assert_allclose(result, expected[position], atol=1e-3)
 
     first = source.first(3)  # of the shards, not of the part
     for row, position in enumerate(first["positions"].numpy()):
-        found = first["features"][row, : first["feature_lengths"][row]]
+        result = first["features"][row, : first["feature_lengths"][row]]
 
-        np.testing.assert_allclose(found, expected[position], atol=1e-3)
+        np.testing.assert_allclose(result, expected[position], atol=1e-3)
 
 
 def test_a_damaged_shard_is_told_where_speakers_statistics_are_taken(tmp_path):

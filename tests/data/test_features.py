@@ -239,10 +239,10 @@ def test_a_speakers_statistics_are_those_of_more_frames_of_the_corpus(seed, coun
     )
 
     config = FeatureConfig(num_mel_bins=3, num_mfcc=0, normalisation="speaker")
-    found = normalise_frames(features, config, mean, deviation)
+    result = normalise_frames(features, config, mean, deviation)
 
     np.testing.assert_allclose(
-        found, (features - expected[0]) / expected[1], rtol=1e-6, atol=1e-6
+        result, (features - expected[0]) / expected[1], rtol=1e-6, atol=1e-6
     )
     assert normalise_frames(features[:0], config, mean, deviation).shape == (0, 3)
 

@@ -68,18 +68,18 @@ def utterance(name, content, speaker="", text="yes"):
 
 
 def test_equal_features_are_one_utterance_whatever_they_are_called():
-    found = overlap(
+    result = overlap(
         [utterance("a", "1f")], [utterance("b", "1f"), utterance("c", "2e")]
     )
 
-    assert (found.utterances, found.of_utterances) == (["b"], 2)
+    assert (result.utterances, result.of_utterances) == (["b"], 2)
 
 
 def test_speakers_are_counted_by_name():
     training = [utterance("a", "1", "ann"), utterance("b", "2")]
-    found = overlap(training, [utterance("c", "3", "ann"), utterance("d", "4", "bob")])
+    result = overlap(training, [utterance("c", "3", "ann"), utterance("d", "4", "bob")])
 
-    assert (found.speakers, found.of_speakers, found.utterances) == (["ann"], 2, [])
+    assert (result.speakers, result.of_speakers, result.utterances) == (["ann"], 2, [])
 
 
 # What goes into a shard, computed the quick way, is what the slow way gives.
@@ -159,11 +159,11 @@ def test_index_and_manifest_tell_what_was_packed(tmp_path):
     by_id = {u.id: u for u in utterances}
 
     for packed in split.utterances:
-        found = by_id[packed.id]
+        result = by_id[packed.id]
 
-        assert (packed.text, packed.speaker) == (found.text, found.speaker)
-        assert packed.duration_s == pytest.approx(found.duration_s)
-        assert packed.frames == (round(found.duration_s * 16000) - 512) // 160 + 1
+        assert (packed.text, packed.speaker) == (result.text, result.speaker)
+        assert packed.duration_s == pytest.approx(result.duration_s)
+        assert packed.frames == (round(result.duration_s * 16000) - 512) // 160 + 1
         assert packed.frames_needed == 6
 
 

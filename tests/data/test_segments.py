@@ -308,9 +308,9 @@ def test_a_nemo_duration_cuts_a_longer_file_and_leaves_a_whole_one(tmp_path):
     )
     split = read_split("json", tmp_path, "train")
 
-    found = {u.id: (u.segment, round(u.duration_s, 3)) for u in split.utterances}
+    result = {u.id: (u.segment, round(u.duration_s, 3)) for u in split.utterances}
 
-    assert found == {
+    assert result == {
         "whole": (None, round(whole_s, 3)),
         "first": (Segment(0.0, 1.25), 1.25),
         "talk0-1.250-1.750": (Segment(1.25, 1.75), 0.5),

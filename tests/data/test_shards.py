@@ -192,8 +192,8 @@ def test_rows_come_back_sorted_and_placed_however_few_are_held(
 
     assert (len(kept), list(kept)) == (len(rows), [list(row) for row in rows])
 
-    found = in_order(rows, lambda row: row[0], folder, at_once)
-    assert list(map(tuple, found)) == sorted(rows, key=lambda row: row[0]), "stable"
+    result = in_order(rows, lambda row: row[0], folder, at_once)
+    assert list(map(tuple, result)) == sorted(rows, key=lambda row: row[0]), "stable"
 
     places = random.Random(0).sample(range(len(rows)), len(rows))
     placed = list(map(tuple, in_places(rows, places, len(rows), folder, at_once)))

@@ -482,7 +482,7 @@ def test_shipped_entries_are_those_of_the_presets_of_today(entry):
     race = ["train/demo_race.gin"] if entry.recipe == "fast/demo.gin" else []
     experiment = load_config([entry.recipe, *race]).experiment
 
-    found = find_entry(
+    result = find_entry(
         read_catalogue(),
         experiment,
         entry.recipe,
@@ -491,7 +491,7 @@ def test_shipped_entries_are_those_of_the_presets_of_today(entry):
         ("cer", 0.1),
     )
 
-    assert found.entry is not None, found.reason
+    assert result.entry is not None, result.reason
 
 
 def test_the_help_fits_a_screen(monkeypatch, capsys):

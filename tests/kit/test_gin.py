@@ -258,9 +258,11 @@ def lines(text: str) -> list[GinLine]:
 
 
 def test_every_statement_knows_its_lines():
-    found = parse(lines(TEXT))
+    result = parse(lines(TEXT))
 
-    assert [(s.kind, s.name, s.lines[0].number, s.lines[-1].number) for s in found] == [
+    assert [
+        (s.kind, s.name, s.lines[0].number, s.lines[-1].number) for s in result
+    ] == [
         ("import", "my_lab.models", 2, 2),
         ("binding", "Alpha.one", 4, 4),
         ("binding", "scope/Beta.two", 5, 9),
@@ -270,8 +272,8 @@ def test_every_statement_knows_its_lines():
         ("binding", "lr", 15, 15),
         ("binding", "Delta.five", 16, 16),
     ]
-    assert found[5].text == "Gamma.four = @Alpha()"
-    assert found[2].place == "a.gin:5"
+    assert result[5].text == "Gamma.four = @Alpha()"
+    assert result[2].place == "a.gin:5"
 
 
 @pytest.mark.parametrize(

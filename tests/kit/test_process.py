@@ -110,10 +110,10 @@ def test_a_process_returns_a_typed_value_whatever_it_prints(capfd):
     parcel = Parcel("x", (1, 2), Path("a/b"), Parcel("y", ()))
     assert call(send_back, parcel) == parcel
 
-    told = capfd.readouterr()
+    captured = capfd.readouterr()
 
-    assert told.out == ""
-    assert "said on the way" in told.err
+    assert captured.out == ""
+    assert "said on the way" in captured.err
 
 
 @pytest.mark.parametrize(("kind", "raised"), [("usage", UsageError), ("run", RunError)])
@@ -133,13 +133,13 @@ def test_a_process_that_dies_is_named_with_its_last_messages():
 
 
 def test_what_was_yielded_before_a_death_is_kept():
-    found = []
+    result = []
 
     with pytest.raises(ChildError, match="signal 9"):
         for number in stream(count_and_die, 3):
-            found.append(number)
+            result.append(number)
 
-    assert found == [0, 1, 2]
+    assert result == [0, 1, 2]
 
 
 def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
@@ -149,11 +149,11 @@ def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
     plugins.load_plugin(str(tmp_path / "lab.py"))
     monkeypatch.setenv("PLUGIN", "none")
 
-    found = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
+    result = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
 
-    assert (found["backend"], found["flavour"]) == ("torch", "mint")
-    assert found["plugin"] == "loaded"
-    assert found["tfasr"] == tfasr.__file__
+    assert (result["backend"], result["flavour"]) == ("torch", "mint")
+    assert result["plugin"] == "loaded"
+    assert result["tfasr"] == tfasr.__file__
     assert call(where_from, plugins=[])["plugin"] == "none"
 
 
@@ -171,10 +171,10 @@ def hostile_folder(tmp_path, monkeypatch):
 
 
 def test_a_function_takes_nothing_from_the_working_directory(hostile_folder):
-    found = call(where_from)
+    result = call(where_from)
 
-    assert str(hostile_folder) not in found["path"].split(os.pathsep)
-    assert Path(found["json"]).parent.name == "json"
+    assert str(hostile_folder) not in result["path"].split(os.pathsep)
+    assert Path(result["json"]).parent.name == "json"
 
 
 def test_a_modules_command_takes_nothing_from_the_working_directory(hostile_folder):

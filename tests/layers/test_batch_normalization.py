@@ -115,9 +115,11 @@ def test_dropout_behind_it_is_that_of_the_dropout_layer(
         step = tf.function(step) if in_graph else step
         given = tf.cast(inputs, layer.compute_dtype)
         with mock.patch.object(compiled, "core", core):
-            found = [x.numpy().astype("float32") for _ in range(2) for x in step(given)]
+            result = [
+                x.numpy().astype("float32") for _ in range(2) for x in step(given)
+            ]
 
-        results.append(found + layer.get_weights())
+        results.append(result + layer.get_weights())
 
     # An activation that is rounded to bfloat16 the other way has another sine.
     tolerance = 1e-4 if dtype == "float32" else 4e-2

@@ -804,9 +804,9 @@ def test_the_evidence_names_its_event():
 
 def test_the_evidence_names_steps_that_go_back():
     steps = LedgerBuilder().begin().step().step().events
-    found = second_writer([*steps[:-2], steps[-1], steps[-2]])
+    result = second_writer([*steps[:-2], steps[-1], steps[-2]])
 
-    assert found == f"event {len(steps)} is step 1 and follows step 2"
+    assert result == f"event {len(steps)} is step 1 and follows step 2"
 
 
 # A thousand lines, as a run has them: nothing that is changed, removed or moved passes.

@@ -24,9 +24,9 @@ def useful_events(events):
 
 
 def seconds(ledger, **options):
-    found = interval_seconds(ledger.events, **options)
-    assert tuple(found) == INTERVALS
-    return {name: value for name, value in found.items() if value}
+    result = interval_seconds(ledger.events, **options)
+    assert tuple(result) == INTERVALS
+    return {name: value for name, value in result.items() if value}
 
 
 def test_every_kind_of_interval_has_its_seconds():
@@ -226,18 +226,18 @@ def ledgers(draw):
 @given(ledgers(), st.floats(0, 1))
 def test_every_second_is_in_exactly_one_interval(ledger, part):
     times = elapsed_s(ledger.events)
-    found = interval_seconds(ledger.events)
+    result = interval_seconds(ledger.events)
 
-    assert all(value >= 0 for value in found.values())
+    assert all(value >= 0 for value in result.values())
 
-    microseconds = sum(round(value * 1e6) for value in found.values())
+    microseconds = sum(round(value * 1e6) for value in result.values())
     assert microseconds == round(times[-1] * 1e6) - round(times[0] * 1e6)
 
     until_s = times[0] + part * (times[-1] - times[0])
     some = interval_seconds(ledger.events, until_s=until_s)
 
     assert sum(some.values()) == pytest.approx(until_s - times[0], abs=1e-5)
-    assert all(some[name] <= found[name] for name in INTERVALS)
+    assert all(some[name] <= result[name] for name in INTERVALS)
 
 
 @settings(deadline=None, max_examples=200)
@@ -272,10 +272,10 @@ def test_a_lost_step_takes_no_time_from_before_the_checkpoint_it_was_lost_after(
     ledger.event("decode_start", step=1)  # never ended: it has the step's time
     ledger.step(1.0).resume(down_s=1.0, from_step=1)
 
-    found = interval_seconds(ledger.end().events)
+    result = interval_seconds(ledger.end().events)
 
-    assert found["train"] == 0
-    assert found["lost_work"] == pytest.approx(1.0, abs=1e-3)
+    assert result["train"] == 0
+    assert result["lost_work"] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_start_that_was_killed_before_its_initialisation_ended_is_lost_from_the_beginning():
@@ -467,10 +467,10 @@ def test_a_wall_clock_set_back_between_sessions_takes_no_time_away(
     # Set back to before the first process's last event: that the two didn't overlap is
     # all one can know.
     right = Timeline(events(0))
-    found = Timeline(events(102 + alive_s + back_s))
+    result = Timeline(events(102 + alive_s + back_s))
 
-    assert found.wall_s == pytest.approx(right.wall_s, abs=2e-3)
-    assert found.wall_s == pytest.approx(2 + alive_s + age_s + 3, abs=2e-3)
+    assert result.wall_s == pytest.approx(right.wall_s, abs=2e-3)
+    assert result.wall_s == pytest.approx(2 + alive_s + age_s + 3, abs=2e-3)
 
 
 def test_the_first_process_counts_from_its_creation():

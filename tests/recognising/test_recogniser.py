@@ -83,10 +83,10 @@ def test_batches_at_once_change_neither_words_nor_order(exported_tones):
     recordings.insert(5, np.zeros(10, np.float32))
 
     expected = one.transcribe_many(recordings, batch_size=4)
-    found = three.transcribe_many(recordings, batch_size=2)
+    result = three.transcribe_many(recordings, batch_size=2)
 
-    assert [t.text for t in found] == [t.text for t in expected]
-    for transcript, other in zip(found, expected, strict=True):
+    assert [t.text for t in result] == [t.text for t in expected]
+    for transcript, other in zip(result, expected, strict=True):
         assert [w.start_s for w in transcript.words] == [w.start_s for w in other.words]
 
 
@@ -137,13 +137,13 @@ def test_the_words_of_a_long_recording_are_those_of_its_parts(recogniser):
 
     # Words that both have at the same time: a cut moves nothing.
     expected = dict(zip(np.round(word_starts_s(text), 2), text.split(), strict=True))
-    found = [
+    result = [
         min(expected, key=lambda start, word=word: abs(start - word.start_s))
         for word in transcript.words
     ]
 
     right = [
-        expected[s] == w.text for s, w in zip(found, transcript.words, strict=True)
+        expected[s] == w.text for s, w in zip(result, transcript.words, strict=True)
     ]
 
     assert np.mean(right) > 0.85

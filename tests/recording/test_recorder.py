@@ -64,13 +64,13 @@ def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
 
 def test_it_arrives_where_a_run_arrives_that_nobody_killed(continued, tmp_path):
     train(tmp_path / "whole", EPOCHS, 0.0)
-    found, whole = (
+    result, whole = (
         [point.value for point in tfasr.load_run(path).accuracy_curve("loss")]
         for path in (continued, tmp_path / "whole")
     )
 
-    assert found == whole
-    assert len(found) == EPOCHS
+    assert result == whole
+    assert len(result) == EPOCHS
 
 
 def test_the_report_tells_the_lost_work(continued):
@@ -319,9 +319,9 @@ def test_time_to_an_accuracy_is_read_upwards(tmp_path):
     train_recorded(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
     run = tfasr.load_run(tmp_path / "run")
 
-    found = run.time_to_accuracy(accuracy=0.8, window=1)
+    result = run.time_to_accuracy(accuracy=0.8, window=1)
 
-    assert (found.epoch, found.value) == (3, 0.85)
+    assert (result.epoch, result.value) == (3, 0.85)
     assert run.time_to_accuracy(accuracy=0.95).reached is False
 
 
@@ -443,17 +443,19 @@ def compared(mine, references=SENTENCES, **settings):
         with run.evaluation() as e:
             e.score(references, references)
 
-    _, found = json.loads(tfasr.report([mine, run_dir], window=1, output_format="json"))
-    assert (found["relative"] is None) == bool(found["differs_from_first"])
-    return found
+    _, result = json.loads(
+        tfasr.report([mine, run_dir], window=1, output_format="json")
+    )
+    assert (result["relative"] is None) == bool(result["differs_from_first"])
+    return result
 
 
 def test_a_run_of_another_framework_is_ranked_next_to_one_of_tfasr(mine):
-    found = compared(mine, SENTENCES[::-1])
-    assert found["relative"] > 0
+    result = compared(mine, SENTENCES[::-1])
+    assert result["relative"] > 0
 
     # What the program alone knows is said to be its word.
-    (note,) = [note for note in found["notes"] if str(mine) in note]
+    (note,) = [note for note in result["notes"] if str(mine) in note]
 
     assert "decoder" in note
     assert "validation_references" not in note
@@ -719,8 +721,8 @@ def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):
         with run.evaluation() as e:
             e.measure(accuracy=0.4)
 
-    found = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
-    assert [(point.epoch, point.value) for point in found] == [
+    result = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
+    assert [(point.epoch, point.value) for point in result] == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.4),

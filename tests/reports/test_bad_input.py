@@ -42,10 +42,10 @@ def test_a_ledger_cut_in_mid_line_counts_up_to_there(small, tail):
     lines = events_of(small)
     (small / "events.jsonl").write_bytes(b"".join(lines[:-1]) + tail)
 
-    (found,) = objects(small)
+    (result,) = objects(small)
 
-    assert found["time_to_accuracy_s"] == 8.0
-    assert "a crash cut the ledger's last line, which is left out" in found["notes"]
+    assert result["time_to_accuracy_s"] == 8.0
+    assert "a crash cut the ledger's last line, which is left out" in result["notes"]
 
 
 def test_a_ledger_cut_at_any_byte_is_a_report(small):
@@ -53,11 +53,11 @@ def test_a_ledger_cut_at_any_byte_is_a_report(small):
     first = content.index(b"\n") + 1
     for cut in range(first, len(content), len(content) // 23):
         (small / "events.jsonl").write_bytes(content[:cut])
-        (found,) = objects(small, targets=["cer=0.1"])
+        (result,) = objects(small, targets=["cer=0.1"])
 
-        assert found["time_to_accuracy_s"] in (None, 8.0)
+        assert result["time_to_accuracy_s"] in (None, 8.0)
         if b"\n" not in content[cut - 1 : cut + 1]:
-            assert any("cut" in note for note in found["notes"])
+            assert any("cut" in note for note in result["notes"])
 
 
 def test_a_broken_line_in_the_middle_is_named(small):
@@ -137,9 +137,9 @@ def test_a_wall_clock_that_jumps_changes_no_time(tmp_path, jump_s):
     ledger.wall_s += jump_s
     run_dir = ledger.epoch(2, 0.1).epoch(3, 0.1).end().write(tmp_path / "run")
 
-    (found,) = objects(run_dir)
+    (result,) = objects(run_dir)
 
-    assert (found["time_to_accuracy_s"], found["wall_s"]) == (8.0, 8.0)
+    assert (result["time_to_accuracy_s"], result["wall_s"]) == (8.0, 8.0)
 
 
 def test_a_wall_clock_set_back_between_sessions_loses_no_time(tmp_path):
@@ -153,10 +153,10 @@ def test_a_wall_clock_set_back_between_sessions_loses_no_time(tmp_path):
     ledger.resume(down_s=-3600, from_step=2, alive_s=0, init_s=2)
     run_dir = ledger.epoch(2, 0.1).epoch(3, 0.1).end().write(tmp_path / "run")
 
-    (found,) = objects(run_dir)
+    (result,) = objects(run_dir)
 
-    assert found["time_to_accuracy_s"] == 2 + 2 + 2 + 4
-    assert (found["lost_work_s"], found["sessions"]) == (0, 2)
+    assert result["time_to_accuracy_s"] == 2 + 2 + 2 + 4
+    assert (result["lost_work_s"], result["sessions"]) == (0, 2)
 
 
 @pytest.mark.skipif(
@@ -178,22 +178,22 @@ def test_the_time_zone_is_nobodys_business(small, monkeypatch):
 
 def test_runs_without_an_evaluation_beside_runs_with(small, tmp_path):
     bare = LedgerBuilder().begin(init_s=1, comparability=COMPARABLE).step(2)
-    found = objects(small, bare.write(tmp_path / "bare"), out=tmp_path / "out")
+    result = objects(small, bare.write(tmp_path / "bare"), out=tmp_path / "out")
 
-    assert [one["time_to_accuracy_s"] for one in found] == [8.0, None]
-    assert "it has no finished evaluation" in found[1]["notes"]
+    assert [one["time_to_accuracy_s"] for one in result] == [8.0, None]
+    assert "it has no finished evaluation" in result[1]["notes"]
 
 
 def test_a_run_that_only_began_has_no_time(tmp_path):
     only_begun = LedgerBuilder().event("session_start").write(tmp_path / "begun")
-    (found,) = objects(only_begun, targets=["cer=0.1"], out=tmp_path / "out")
+    (result,) = objects(only_begun, targets=["cer=0.1"], out=tmp_path / "out")
 
-    assert (found["time_to_accuracy_s"], found["wall_s"]) == (None, 0)
+    assert (result["time_to_accuracy_s"], result["wall_s"]) == (None, 0)
 
 
 def test_a_target_that_no_run_reaches_has_no_time(small, large):
-    found = objects(small, large, targets=["wer=0.01"], policy="mlperf")
-    assert [one["time_to_accuracy_s"] for one in found] == [[None], [None]]
+    result = objects(small, large, targets=["wer=0.01"], policy="mlperf")
+    assert [one["time_to_accuracy_s"] for one in result] == [[None], [None]]
 
 
 def test_a_page_names_the_best_evaluation_where_no_run_reaches_a_target(

@@ -161,15 +161,15 @@ def test_a_cluster_of_another_type_is_refused_by_line(tmp_path, cluster):
 
 def test_what_was_not_measured_is_not_told(tmp_path):
     parts = [WorkerTimes(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
-    found = exchange_of(parts, Cluster(workers=2, gradient_bytes=1000, link=Link()))
+    result = exchange_of(parts, Cluster(workers=2, gradient_bytes=1000, link=Link()))
 
-    assert (found["achieved_bytes_per_s"], found["share"]) == (4000, 1 / 16)
-    assert found["measured_bytes_per_s"] is None
-    assert found["latency_s"] is None
+    assert (result["achieved_bytes_per_s"], result["share"]) == (4000, 1 / 16)
+    assert result["measured_bytes_per_s"] is None
+    assert result["latency_s"] is None
 
 
 def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):
-    found = {}
+    result = {}
     for name, workers in (("one", None), ("two", 2), ("two_again", 2), ("three", 3)):
         builder = LedgerBuilder().event("global_batch_size", 4)
         if workers is not None:
@@ -182,10 +182,10 @@ def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):
         (tmp_path / name / "operative_config.gin").write_text(
             "TrainingConfig.epochs = 3\n"
         )
-        found[name] = configuration(load_run(tmp_path / name))
+        result[name] = configuration(load_run(tmp_path / name))
 
-    assert found["two"] == found["two_again"]
-    assert len(set(found.values())) == 3
+    assert result["two"] == result["two_again"]
+    assert len(set(result.values())) == 3
 
 
 WATTS = {"a": 100, "b": 60, "c": 20}

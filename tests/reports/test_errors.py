@@ -76,9 +76,9 @@ def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
 
 def test_an_epoch_whose_hypotheses_are_gone_does_not_count(perfect):
     (perfect / "hypotheses" / "validation-epoch-0002.jsonl").unlink()
-    (found,) = objects(perfect)["systems"]
+    (result,) = objects(perfect)["systems"]
 
-    assert found["path"].endswith("validation-epoch-0003.jsonl")
+    assert result["path"].endswith("validation-epoch-0003.jsonl")
 
 
 def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
@@ -92,14 +92,14 @@ def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
 
 
 def test_systems_are_compared_with_the_first(perfect, faulty):
-    (found,) = objects(perfect, faulty)["comparisons"]
+    (result,) = objects(perfect, faulty)["comparisons"]
 
-    assert found["first"] == "perfect"
-    assert found["second"] == "faulty"
-    assert found["refused"] is None
-    assert found["wer_difference"] == pytest.approx(5 / 18)
-    assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
-    assert found["permutation_p"] == pytest.approx(2 / 16)
+    assert result["first"] == "perfect"
+    assert result["second"] == "faulty"
+    assert result["refused"] is None
+    assert result["wer_difference"] == pytest.approx(5 / 18)
+    assert (result["fewer_errors"], result["more_errors"]) == (0, 4)
+    assert result["permutation_p"] == pytest.approx(2 / 16)
 
 
 def test_a_comparison_of_errors_is_stated_in_words(perfect, faulty):
@@ -134,14 +134,14 @@ def test_other_references_are_refused_by_name_and_the_rest_goes_on(
     said = ["a b c x", *SAID[1:]]
     other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
 
-    found = objects(perfect, other, faulty)
+    result = objects(perfect, other, faulty)
 
-    assert len(found["systems"]) == 3
+    assert len(result["systems"]) == 3
     assert (
         "1 of 6 that differ (u0: 'a b c d' and 'a b c x')"
-        in found["comparisons"][0]["refused"]
+        in result["comparisons"][0]["refused"]
     )
-    assert found["comparisons"][1]["refused"] is None
+    assert result["comparisons"][1]["refused"] is None
 
 
 def test_a_refused_comparison_is_stated_in_words(perfect, faulty, tmp_path):
@@ -172,10 +172,10 @@ def nemo(tmp_path):
 
 
 def test_files_of_other_toolkits_are_compared_with_runs(faulty, nemo):
-    found = objects(nemo, faulty)
+    result = objects(nemo, faulty)
 
-    assert [one["system"] for one in found["systems"]] == ["nemo.json", "faulty"]
-    assert found["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
+    assert [one["system"] for one in result["systems"]] == ["nemo.json", "faulty"]
+    assert result["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
 
 
 def test_a_file_of_another_toolkit_named_twice_has_a_page_of_its_own(nemo, tmp_path):
@@ -194,10 +194,10 @@ def test_a_run_without_hypotheses_is_refused_with_the_command_that_writes_them(s
 
 
 def test_runs_without_hypotheses_are_left_out_of_many(small, faulty):
-    found = objects(faulty, small)
+    result = objects(faulty, small)
 
-    assert [one["system"] for one in found["systems"]] == ["faulty"]
-    assert "small has no hypotheses" in found["notes"][0]
+    assert [one["system"] for one in result["systems"]] == ["faulty"]
+    assert "small has no hypotheses" in result["notes"][0]
 
 
 def test_a_broken_file_names_its_line(faulty):
@@ -214,9 +214,9 @@ def test_missing_utterances_are_said(tmp_path):
         tmp_path / "run", WRONG, cers=[0.1], comparability=comparability
     )
 
-    (found,) = objects(run_dir)["systems"]
+    (result,) = objects(run_dir)["systems"]
 
-    assert "holds 6 of the split's 7 utterances" in found["notes"][1]
+    assert "holds 6 of the split's 7 utterances" in result["notes"][1]
 
 
 def test_files_and_page_have_everything(perfect, faulty, tmp_path):

@@ -86,20 +86,20 @@ def test_a_band_is_the_median_and_the_range_where_half_of_the_runs_go_on():
         (np.array([0.0, 2.0]), np.array([6.0, 6.0])),
         (np.array([0.0, 1.0]), np.array([8.0, 8.0])),
     ]
-    found = band("seeds", 0, curves)
+    result = band("seeds", 0, curves)
 
     # At 4 only one of the three is left.
-    assert found.x.tolist() == [0, 1, 2]
-    assert found.middle.tolist() == [6, 6, 4]
-    assert found.low.tolist() == [4, 3, 2]
-    assert found.high.tolist() == [8, 8, 6]
-    assert found.label == "seeds (n = 3)"
+    assert result.x.tolist() == [0, 1, 2]
+    assert result.middle.tolist() == [6, 6, 4]
+    assert result.low.tolist() == [4, 3, 2]
+    assert result.high.tolist() == [8, 8, 6]
+    assert result.label == "seeds (n = 3)"
 
 
 def test_a_single_run_is_a_line_without_a_band():
-    found = band("alone", 0, [(np.array([1.0, 2.0]), np.array([3.0, np.nan]))])
+    result = band("alone", 0, [(np.array([1.0, 2.0]), np.array([3.0, np.nan]))])
 
-    assert (found.low, found.label, spread_text([found])) == (None, "alone", "")
+    assert (result.low, result.label, spread_text([result])) == (None, "alone", "")
 
 
 @settings(deadline=None, max_examples=60)
@@ -119,10 +119,10 @@ def test_a_single_run_is_a_line_without_a_band():
 )
 def test_a_band_is_numpys_quantiles(points):
     curves = [np.array(sorted(own), dtype=float).T for own in points]
-    found = band("x", 0, [(x, y) for x, y in curves])
+    result = band("x", 0, [(x, y) for x, y in curves])
     ends = (5, 95) if len(curves) >= 20 else (0, 100)
 
-    for index, at in enumerate(found.x):
+    for index, at in enumerate(result.x):
         values = [np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in curves]
         values = [value for value in values if np.isfinite(value)]
 
@@ -130,7 +130,7 @@ def test_a_band_is_numpys_quantiles(points):
         assert at >= max(x[0] for x, _ in curves)
 
         expected = np.percentile(values, (ends[0], 50, ends[1]))
-        got = (found.low[index], found.middle[index], found.high[index])
+        got = (result.low[index], result.middle[index], result.high[index])
 
         assert got == pytest.approx(tuple(expected))
 
@@ -248,8 +248,8 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
             del event["value"]["utterances"], event["value"]["audio_s"]
 
     report = analysed(small, silent.write(tmp_path / "silent"))
-    found, left_out = report_charts(report, group_results(report))
-    by_name = {one.name: one for one in found}
+    result, left_out = report_charts(report, group_results(report))
+    by_name = {one.name: one for one in result}
 
     assert set(by_name["cer"].views) == {"time", "epochs"}
     assert not {"throughput", "throughput_wall"} & by_name.keys()
@@ -591,8 +591,8 @@ def host_file(run_dir, seconds, **increases):
 def test_what_machines_took_is_drawn_over_time_for_disturbed_runs(small, large):
     host_file(small, 6, ran_s=2.0, busy_s=2.0)
     host_file(large, 10, ran_s=1.0, busy_s=1.5, waited_s=0.5, stolen_s=0.6)
-    found = chart(analysed(small, large), "host")
-    (panel,) = found.panels
+    analysis = chart(analysed(small, large), "host")
+    (panel,) = analysis.panels
 
     assert panel.title == "large"
 

@@ -246,11 +246,11 @@ def test_the_interactive_curves_have_the_runs_own_figures(page):
         ["y", 10]
     ] * 2
 
-    found = [
+    result = [
         (name, [one["x"] for one in values], [one["y"] for one in values])
         for name, values in layers(page, "cer")
     ]
-    assert found == [
+    assert result == [
         ("small", [4, 6, 8], [50, 10, 10]),
         ("large", [4, 6, 8, 10, 12], [50, 40, 30, 10, 10]),
     ]

@@ -36,11 +36,11 @@ def test_equal_runs_do_not_differ():
 
 
 def test_what_differs_is_named_with_both_values():
-    found = differences(
+    result = differences(
         {"beam_width": 8, "split": "x"}, {"beam_width": 256, "lexicon": None}
     )
 
-    assert found == {
+    assert result == {
         "beam_width": ("8", "256"),
         "split": ('"x"', "not stated"),
         "lexicon": ("not stated", "null"),
@@ -141,13 +141,13 @@ def test_slower_steps_are_a_factor_of_the_hardware(small_and_large):
 
 def test_a_folder_of_runs_is_a_group(tmp_path, large):
     seeds(tmp_path / "mine", "run", 1.0, count=2)
-    found = groups(tmp_path / "mine", large)
+    result = groups(tmp_path / "mine", large)
 
-    assert [(one["group"], one["n"]) for one in found] == [
+    assert [(one["group"], one["n"]) for one in result] == [
         ("mine/run", 2),
         ("large", 1),
     ]
-    assert found[0]["runs"] == ["mine/run-seed0", "mine/run-seed1"]
+    assert result[0]["runs"] == ["mine/run-seed0", "mine/run-seed1"]
 
 
 def of_seeds(folder, name, paces):
@@ -171,10 +171,14 @@ def test_runs_of_equal_seeds_are_compared_by_pairs_too(tmp_path):
 
     assert "undecided: slowed takes" in " ".join(report(runs).split())
 
-    found = tfasr.compare(runs, test="pairs").results[0][1].comparison
+    comparison = tfasr.compare(runs, test="pairs").results[0][1].comparison
 
-    assert (found.test, found.sooner, found.pairs) == ("pairs", "first", 6)
-    assert found.interval[0] < 1.15 < found.interval[1] < 1.3
+    assert (comparison.test, comparison.sooner, comparison.pairs) == (
+        "pairs",
+        "first",
+        6,
+    )
+    assert comparison.interval[0] < 1.15 < comparison.interval[1] < 1.3
 
     (shown,) = tfasr.compare(runs, test="pairs").findings
 
@@ -218,9 +222,12 @@ def test_five_runs_in_each_group_allow_an_interval_and_a_test(tmp_path):
     # The third of the 25 ratios from each end: Mann and Whitney's table has 2 for 5 and
     # 5 runs.
     interval = f"{least[2]:.2f} to {greatest[-3]:.2f}"
-    said = f"small is faster: large takes 2.75 times as long as small (95 % interval {interval})"
+    expected = (
+        "small is faster: large takes 2.75 times as long as small "
+        f"(95 % interval {interval})"
+    )
 
-    assert f"CER 10 %: {said}; Mann-Whitney test p = 0.0079 (n = 5 and 5)" in five
+    assert f"CER 10 %: {expected}; Mann-Whitney test p = 0.0079 (n = 5 and 5)" in five
     assert "of the times at which the rule was met, the ratio is 3.26" in five
     assert "large has 0.25 times the steady throughput" in five
     assert "no number of runs would show a gap of 10 %: evaluate more often" in five
@@ -251,10 +258,10 @@ def test_all_policies_are_shown_beside_the_one_that_was_asked_for(small):
 
 
 def test_groups_state_the_policy_and_window_of_their_times(small):
-    (found,) = groups(small, policy="mlperf")
-    assert found["policy"] == "mlperf"
-    assert found["window"] == 1
-    assert found["time_to_accuracy_s"] == [4.0]
+    (result,) = groups(small, policy="mlperf")
+    assert result["policy"] == "mlperf"
+    assert result["window"] == 1
+    assert result["time_to_accuracy_s"] == [4.0]
 
 
 def test_unlike_groups_are_refused_a_comparison(tmp_path, small):
@@ -286,24 +293,24 @@ def test_mlperfs_published_answers_through_the_command():
         PUBLISHED / "mlperf_v3.1_rnnt_8xH100_NVIDIA",
         PUBLISHED / "mlperf_v3.1_rnnt_6xL4_xFusion",
     ]
-    found = groups(*folders, policy="mlperf", targets=["wer=0.058"])
+    result = groups(*folders, policy="mlperf", targets=["wer=0.058"])
 
-    assert [round(one["mean_without_extremes_s"] / 60, 3) for one in found] == [
+    assert [round(one["mean_without_extremes_s"] / 60, 3) for one in result] == [
         16.686,
         183.567,
     ]
-    assert [one["n"] for one in found] == [10, 10]
+    assert [one["n"] for one in result] == [10, 10]
 
 
 @published
 def test_algoperfs_published_answer_through_the_command():
     study = PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100"
-    (found,) = groups(study, policy="algoperf", targets=["wer=0.119936"])
+    (result,) = groups(study, policy="algoperf", targets=["wer=0.119936"])
 
-    rounded = [time and round(time) for time in found["time_to_accuracy_s"]]
+    rounded = [time and round(time) for time in result["time_to_accuracy_s"]]
 
     assert rounded == [36051, 36051, 36049, None, 36047]
-    assert found["bracket"][3][1] is None
+    assert result["bracket"][3][1] is None
 
 
 def test_a_name_is_as_long_as_it_must_be():
@@ -371,21 +378,21 @@ def objects(*run_dirs, **options):
 
 
 def test_json_has_an_object_for_each_run_and_target(small, large):
-    found = objects(small, large, targets=["cer=0.10", ("cer", 0.05)])
+    result = objects(small, large, targets=["cer=0.10", ("cer", 0.05)])
 
-    assert [(one["run"], one["metric"], one["target"]) for one in found] == [
+    assert [(one["run"], one["metric"], one["target"]) for one in result] == [
         ("small", "cer", 0.1),
         ("small", "cer", 0.05),
         ("large", "cer", 0.1),
         ("large", "cer", 0.05),
     ]
-    assert [one["time_to_accuracy_s"] for one in found] == [8.0, None, 12.0, None]
-    assert [one["epoch"] for one in found] == [3, None, 5, None]
-    assert [one["relative"] for one in found] == [1.0, None, 1.5, None]
-    assert [one["wall_s"] for one in found] == [8.0, 8.0, 12.0, 12.0]
-    assert [one["train_s"] for one in found] == [6.0, 6.0, 10.0, 10.0]
-    assert found[0]["eval_s"] == 0.0
-    assert found[1]["until_target"] is None
+    assert [one["time_to_accuracy_s"] for one in result] == [8.0, None, 12.0, None]
+    assert [one["epoch"] for one in result] == [3, None, 5, None]
+    assert [one["relative"] for one in result] == [1.0, None, 1.5, None]
+    assert [one["wall_s"] for one in result] == [8.0, 8.0, 12.0, 12.0]
+    assert [one["train_s"] for one in result] == [6.0, 6.0, 10.0, 10.0]
+    assert result[0]["eval_s"] == 0.0
+    assert result[1]["until_target"] is None
 
 
 def test_times_until_the_target_and_of_the_whole_run(tmp_path):
@@ -397,28 +404,28 @@ def test_times_until_the_target_and_of_the_whole_run(tmp_path):
 
             ledger.resume(down_s=100, from_step=2, init_s=2)
 
-    (found,) = objects(ledger.end().write(tmp_path / "run"))
+    (result,) = objects(ledger.end().write(tmp_path / "run"))
 
-    assert found["time_to_accuracy_s"] == 2 + 10 + 1 + 8 + 2 + 2 * 10
-    assert found["train_s"] == 15.0
-    assert found["eval_s"] == 35.0
-    assert found["lost_work_s"] == 8.0
-    assert found["wall_s"] == sum(found["intervals_s"].values()) == 63.0
+    assert result["time_to_accuracy_s"] == 2 + 10 + 1 + 8 + 2 + 2 * 10
+    assert result["train_s"] == 15.0
+    assert result["eval_s"] == 35.0
+    assert result["lost_work_s"] == 8.0
+    assert result["wall_s"] == sum(result["intervals_s"].values()) == 63.0
 
-    until = found["until_target"]
+    until = result["until_target"]
 
     assert (until["train_s"], until["eval_s"], until["wall_s"]) == (9.0, 21.0, 43.0)
-    assert found["sessions"] == 2
-    assert "8.0 s of lost work" in found["notes"][0]
+    assert result["sessions"] == 2
+    assert "8.0 s of lost work" in result["notes"][0]
 
 
 def test_targets_default_to_those_of_all_runs(small, tmp_path):
     other = ledger_of([0.5], targets=[["wer", 0.2], ["cer", 0.08]]).write(
         tmp_path / "other"
     )
-    found = [(one["metric"], one["target"]) for one in objects(small, other)]
+    result = [(one["metric"], one["target"]) for one in objects(small, other)]
 
-    assert found == [("cer", 0.1), ("cer", 0.08), ("wer", 0.2)] * 2
+    assert result == [("cer", 0.1), ("cer", 0.08), ("wer", 0.2)] * 2
 
 
 def test_the_table_and_markdown_say_the_same(small, large):
@@ -448,8 +455,8 @@ def test_the_table_and_markdown_say_the_same(small, large):
 def test_another_window_is_computed_and_said(small):
     assert objects(small, window=1)[0]["epoch"] == 2
 
-    said = "here, by request, the median of the last 1"
-    assert said in " ".join(report([small], window=1).split())
+    expected = "here, by request, the median of the last 1"
+    assert expected in " ".join(report([small], window=1).split())
 
 
 def test_unlike_runs_are_refused_a_comparison_by_name_of_what_differs(small, tmp_path):
@@ -547,12 +554,12 @@ def reported_spread(folder, seconds, epochs):
         (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
 
     text = " ".join(report([folder]).split())
-    found = re.search(
+    result = re.search(
         r"the 3 times vary by [\d.]+ % .* seconds per utterance vary by ([\d.]+) %.* "
         r"utterances to the target vary by ([\d.]+) %.* due to (the host|the seeds|both)",
         text,
     )
-    return float(found[1]), float(found[2]), found[3]
+    return float(result[1]), float(result[2]), result[3]
 
 
 def test_a_spread_of_the_steps_times_is_due_to_the_host(tmp_path):
@@ -585,9 +592,9 @@ def test_folders_of_one_name_are_told_apart(tmp_path):
     for parent in "ab":
         ledger_of([0.1] * 3).write(tmp_path / parent / "run")
 
-    found = objects(tmp_path / "a" / "run", tmp_path / "b" / "run")
+    result = objects(tmp_path / "a" / "run", tmp_path / "b" / "run")
 
-    assert [one["run"] for one in found] == ["a/run", "b/run"]
+    assert [one["run"] for one in result] == ["a/run", "b/run"]
 
 
 def test_a_folder_named_twice_stands_once_and_is_said(small):
@@ -597,20 +604,20 @@ def test_a_folder_named_twice_stands_once_and_is_said(small):
 
 def test_a_run_without_evaluation_has_no_time(tmp_path):
     run_dir = LedgerBuilder().begin(init_s=1).step(2).write(tmp_path / "run")
-    (found,) = objects(run_dir, targets=["cer=0.1"], out=tmp_path / "out")
+    (result,) = objects(run_dir, targets=["cer=0.1"], out=tmp_path / "out")
 
-    assert found["time_to_accuracy_s"] is None
-    assert found["notes"] == ["it has no finished evaluation", "the run is unfinished"]
+    assert result["time_to_accuracy_s"] is None
+    assert result["notes"] == ["it has no finished evaluation", "the run is unfinished"]
     assert not (tmp_path / "out" / "cer.png").exists()
 
 
 def test_a_run_that_set_no_targets_is_listed_once(tmp_path):
     run_dir = ledger_of([0.1] * 3, targets=None).write(tmp_path / "run")
-    (found,) = objects(run_dir)
+    (result,) = objects(run_dir)
 
-    assert found["metric"] is None
-    assert found["target"] is None
-    assert found["time_to_accuracy_s"] is None
+    assert result["metric"] is None
+    assert result["target"] is None
+    assert result["time_to_accuracy_s"] is None
     assert "Name them, such as --target cer=0.10" in report([run_dir])
 
 
@@ -689,8 +696,8 @@ def test_the_command_prints_json_alone_and_never_loads_tensorflow(
 
 def test_the_time_until_a_target_ends_at_the_evaluation_that_met_it(tmp_path):
     run = load_run(ledger_of([0.5, 0.1, 0.1, 0.1, 0.1]).write(tmp_path / "run"))
-    (found,) = analyse_run(run, ask(["cer=0.1"])).results
+    (analysis,) = analyse_run(run, ask(["cer=0.1"])).results
 
-    assert (found.tta.seconds, found.tta.epoch) == (8.0, 3)
-    assert math.fsum(found.until_s.values()) == 8.0
-    assert found.parts.total_s == 8.0
+    assert (analysis.tta.seconds, analysis.tta.epoch) == (8.0, 3)
+    assert math.fsum(analysis.until_s.values()) == 8.0
+    assert analysis.parts.total_s == 8.0

@@ -559,11 +559,11 @@ def test_epochs_and_evaluations(tmp_path):
     for epoch, train_s in enumerate([1.0, 2.0, 4.0], start=1):
         ledger.epoch(epoch, 0.1, train_s=train_s, forward_s=3, decode_s=epoch)
 
-    found = tables_of(ledger.end().write(tmp_path / "run"))
+    result = tables_of(ledger.end().write(tmp_path / "run"))
 
     records = {
         name: dict(
-            zip(found[name].records.columns, found[name].records.rows[0], strict=True)
+            zip(result[name].records.columns, result[name].records.rows[0], strict=True)
         )
         for name in ("epochs", "evaluation")
     }
@@ -607,9 +607,9 @@ def test_a_runs_own_share_of_the_processors_stands_beside_the_machines(small):
     (small / "cpu.csv").write_text(
         "time_ms,cpu_percent,process_percent\n1,20.0,5.0\n2,40.0,35.0\n"
     )
-    found = mean_utilisation(load_run(small))
+    result = mean_utilisation(load_run(small))
 
-    assert found == pytest.approx({"cpu_share": 0.3, "process_cpu_share": 0.2})
+    assert result == pytest.approx({"cpu_share": 0.3, "process_cpu_share": 0.2})
 
 
 def test_mean_utilisation_is_of_all_whole_samples(small):

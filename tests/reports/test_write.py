@@ -110,14 +110,14 @@ def test_an_unknown_group_or_target_is_refused(grouped):
 
 
 def test_the_finding_names_the_faster_the_interval_and_the_reason(grouped):
-    (said,) = grouped.findings
+    (finding,) = grouped.findings
 
-    assert said.startswith(
+    assert finding.startswith(
         "CER 10 %: small/run is faster: large/run takes 2.75 times as long"
     )
-    assert "95 % interval" in said
-    assert "n = 4 and 4" in said
-    assert "large/run has 0.25 times the steady throughput" in said
+    assert "95 % interval" in finding
+    assert "n = 4 and 4" in finding
+    assert "large/run has 0.25 times the steady throughput" in finding
 
 
 def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
@@ -126,11 +126,11 @@ def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
     slow = ledger_of([0.5] * 10 + [0.1] * 4, train_s=0.5).write(tmp_path / "slow")
     quick = ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "quick")
 
-    (said,) = tfasr.compare([quick, slow]).findings
+    (finding,) = tfasr.compare([quick, slow]).findings
 
-    assert tfasr.compare(quick, slow).findings == [said]
-    assert "too few runs for an interval or a test (n = 1 and 1)" in said
-    assert said.endswith(
+    assert tfasr.compare(quick, slow).findings == [finding]
+    assert "too few runs for an interval or a test (n = 1 and 1)" in finding
+    assert finding.endswith(
         "The reason: slow needs 4.00 times the utterances, but has 2.00 times the steady "
         "throughput."
     )
@@ -168,8 +168,8 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
         cers = [0.5] * 5 + [0.1 if seed else 0.5] * 3
         ledger_of(cers).write(tmp_path / "slow" / f"seed_{seed}")
 
-    (said,) = tfasr.compare([tmp_path / "quick", tmp_path / "slow"]).findings
-    assert said == (
+    (finding,) = tfasr.compare([tmp_path / "quick", tmp_path / "slow"]).findings
+    assert finding == (
         "CER 10 %: slow takes 2.65 times as long as quick; too few runs for an interval or a test "
         "(n = 3 and 3). In detail: of the times at which the rule was met, the ratio is 2.00. By "
         "the geometric means of the 3 and 2 runs that reached it, slow needs 2.33 times the "
@@ -183,20 +183,20 @@ def test_an_interval_that_includes_1_decides_nothing(tmp_path):
             run_dir = ledger_of([0.5, 0.1, 0.1], train_s=factor * length)
             run_dir.write(tmp_path / name / f"seed{number}")
 
-    (said,) = tfasr.compare([tmp_path / "a", tmp_path / "b"]).findings
-    assert said.startswith("CER 10 %: undecided: b")
+    (finding,) = tfasr.compare([tmp_path / "a", tmp_path / "b"]).findings
+    assert finding.startswith("CER 10 %: undecided: b")
 
 
 def test_runs_come_as_paths_or_loaded_and_targets_as_text_or_pairs(small, large):
     loaded = [tfasr.load_run(small), large]
-    found = tfasr.compare(
+    comparison = tfasr.compare(
         loaded, targets=["wer=0.2", ("cer", 0.5)], policy="mlperf", window=2
     )
 
-    assert found.targets == [("wer", 0.2), ("cer", 0.5)]
-    assert list(found.groups) == ["small", "large"]
-    assert found.report.policy.name == "mlperf"
-    assert found.report.window == 2
+    assert comparison.targets == [("wer", 0.2), ("cer", 0.5)]
+    assert list(comparison.groups) == ["small", "large"]
+    assert comparison.report.policy.name == "mlperf"
+    assert comparison.report.window == 2
     assert list(tfasr.compare(small).groups) == ["small"]
     # A run's own targets, also of one that is loaded already.
     assert tfasr.compare([tfasr.load_run(small)]).targets == [("cer", 0.1)]
@@ -227,9 +227,9 @@ def test_runs_from_python_are_grouped_by_their_experiment(tmp_path):
     other = ledger_of([0.1] * 3).write(tmp_path / "other")
     (other / "experiment.json").write_text('{\n "epochs": 4,\n  "seed": 1,\n "x": 1\n}')
 
-    found = tfasr.compare([tmp_path / "run_1", tmp_path / "run_2", other])
+    comparison = tfasr.compare([tmp_path / "run_1", tmp_path / "run_2", other])
 
-    assert {group: len(runs) for group, runs in found.groups.items()} == {
+    assert {group: len(runs) for group, runs in comparison.groups.items()} == {
         "run": 2,
         "other": 1,
     }
@@ -443,13 +443,13 @@ def test_runs_of_any_name_make_tables(name, tmp_path, large):
 
 def read_blocks(text):
     """What the CSV of a whole report holds: rows by the name of their table."""
-    found = {}
+    result = {}
     for block in text.split("\n\n"):
         title, _, content = block.partition("\n")
         name = re.match(r"# ([a-z0-9_.-]+): .", title)[1]
-        found[name] = list(csv.DictReader(io.StringIO(content)))
+        result[name] = list(csv.DictReader(io.StringIO(content)))
 
-    return found
+    return result
 
 
 @pytest.fixture
@@ -555,8 +555,8 @@ def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(
             run = ledger_of(cers, train_s=every_s / 2)
             run.write(tmp_path / name / f"seed{seed}")
 
-    found = tfasr.compare([tmp_path / "often", tmp_path / "rarely"])
-    often, rarely = (found.result(name, cer=0.1) for name in found.groups)
+    comparison = tfasr.compare([tmp_path / "often", tmp_path / "rarely"])
+    often, rarely = (comparison.result(name, cer=0.1) for name in comparison.groups)
     compared = rarely.comparison
 
     assert compared.ratio_by_rule > 1.2
@@ -564,12 +564,12 @@ def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(
     assert compared.sooner is None
     assert compared.interval[0] < 1 < compared.interval[1]
 
-    (said,) = found.findings
+    (finding,) = comparison.findings
 
-    assert "undecided" in said
+    assert "undecided" in finding
     assert (
         f"of the times at which the rule was met, the ratio is {compared.ratio_by_rule:.2f}"
-        in said
+        in finding
     )
 
 
@@ -577,17 +577,18 @@ def test_factors_of_another_clock_come_with_the_ratio_that_they_multiply_to(tmp_
     for name, train_s in (("a", 1.0), ("b", 3.0)):
         ledger_of([0.5, 0.1, 0.1], train_s=train_s).write(tmp_path / name)
 
-    found = tfasr.compare([tmp_path / "a", tmp_path / "b"], policy="mlperf")
-    (said,) = found.findings
+    comparison = tfasr.compare([tmp_path / "a", tmp_path / "b"], policy="mlperf")
+    (finding,) = comparison.findings
 
-    result = found.result("b", cer=0.1)
+    result = comparison.result("b", cer=0.1)
 
     assert (
         result.comparison.ratio == result.comparison.ratio_by_rule == pytest.approx(3)
     )
     # 2 s of initialisation before run_start are no part of MLPerf's clock.
     assert result.decomposition.ratio == pytest.approx((2 + 12) / (2 + 4))
-    assert "takes 3.00 times" in said
+    assert "takes 3.00 times" in finding
     assert (
-        "The reason: counted from the model's creation (ratio 2.33), b has 0.33" in said
+        "The reason: counted from the model's creation (ratio 2.33), b has 0.33"
+        in finding
     )

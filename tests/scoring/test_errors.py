@@ -42,9 +42,9 @@ def test_an_alignment_has_the_errors_that_metrics_count(reference, hypothesis):
     assert sum(said is None for said, _ in pairs) == counts.insertions
 
     if reference:
-        found = jiwer.process_words(reference, hypothesis)
+        result = jiwer.process_words(reference, hypothesis)
 
-        assert found.hits == sum(said == heard for said, heard in pairs)
+        assert result.hits == sum(said == heard for said, heard in pairs)
 
 
 @settings(deadline=None, max_examples=60)
@@ -52,13 +52,13 @@ def test_an_alignment_has_the_errors_that_metrics_count(reference, hypothesis):
 def test_confusions_are_all_errors(texts):
     scored = score(Transcript(str(i), r, h) for i, (r, h) in enumerate(texts))
 
-    found = confusions(scored)
+    result = confusions(scored)
     counts = count_errors([r for r, _ in texts], [h for _, h in texts])
 
-    assert sum(times for _, times in found.substitutions) == counts.substitutions
-    assert sum(times for _, times in found.deletions) == counts.deletions
-    assert sum(times for _, times in found.insertions) == counts.insertions
-    for kind in (found.substitutions, found.deletions, found.insertions):
+    assert sum(times for _, times in result.substitutions) == counts.substitutions
+    assert sum(times for _, times in result.deletions) == counts.deletions
+    assert sum(times for _, times in result.insertions) == counts.insertions
+    for kind in (result.substitutions, result.deletions, result.insertions):
         assert [times for _, times in kind] == sorted(
             (t for _, t in kind), reverse=True
         )
@@ -137,17 +137,19 @@ def of(reference, hypothesis):
 
 
 def test_equally_frequent_confusions_are_in_the_order_of_the_alphabet():
-    found = confusions(
+    result = confusions(
         [of("b q", "y q"), of("a q", "z q"), of("a q", "x q"), of("a q", "x q")]
     )
-    assert found.substitutions == [(("a", "x"), 2), (("a", "z"), 1), (("b", "y"), 1)]
+    assert result.substitutions == [(("a", "x"), 2), (("a", "z"), 1), (("b", "y"), 1)]
 
 
 def test_equally_frequent_lost_and_added_words_are_in_the_order_of_the_alphabet():
-    found = confusions([of("d q", "q"), of("c q", "q"), of("q", "q f"), of("q", "q e")])
+    result = confusions(
+        [of("d q", "q"), of("c q", "q"), of("q", "q f"), of("q", "q e")]
+    )
 
-    assert found.deletions == [("c", 1), ("d", 1)]
-    assert found.insertions == [("e", 1), ("f", 1)]
+    assert result.deletions == [("c", 1), ("d", 1)]
+    assert result.insertions == [("e", 1), ("f", 1)]
 
 
 def write(path, *lines):

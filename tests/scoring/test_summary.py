@@ -138,10 +138,10 @@ def test_a_difference_is_of_the_same_utterances():
     hard = rng.integers(0, 9, size=200)
     second = np.maximum(hard - (rng.random(200) < 0.3), 0)
 
-    found = difference_interval(hard, second, [10] * 200)
+    result = difference_interval(hard, second, [10] * 200)
 
-    assert found.interval[1] < 0
-    assert found.probability_of_improvement == 1
+    assert result.interval[1] < 0
+    assert result.probability_of_improvement == 1
 
     alone = rate_interval(hard, [10] * 200), rate_interval(second, [10] * 200)
     assert alone[1][1] > alone[0][0]  # each one's interval overlaps the other's
@@ -162,9 +162,9 @@ def test_systems_change_places():
 
 
 def test_equal_systems_are_each_better_half_of_the_time():
-    found = difference_interval([1, 2, 0], [1, 2, 0], [4, 4, 4])
+    result = difference_interval([1, 2, 0], [1, 2, 0], [4, 4, 4])
 
-    assert (found.interval, found.probability_of_improvement) == ((0, 0), 0.5)
+    assert (result.interval, result.probability_of_improvement) == ((0, 0), 0.5)
 
 
 def test_two_utterances_are_enough_and_the_seed_is_zero_unless_said():
@@ -185,12 +185,12 @@ def test_a_resample_with_one_word_has_its_own_rate():
 
 def heard(errors, words=5, speakers=None):
     """A system that gets so many of an utterance's words wrong."""
-    said = " ".join("abcdefghij"[:words])
+    text = " ".join("abcdefghij"[:words])
     return score(
         Transcript(
             f"u{index}",
-            said,
-            " ".join(["x"] * wrong + said.split()[wrong:]),
+            text,
+            " ".join(["x"] * wrong + text.split()[wrong:]),
             "" if speakers is None else speakers[index],
         )
         for index, wrong in enumerate(errors)
@@ -202,30 +202,34 @@ SECOND = [2, 1, 2, 0, 5, 1, 2, 3]
 
 
 def test_matched_pairs_by_hand():
-    found = compare_pairs(heard(FIRST), heard(SECOND))
+    comparison = compare_pairs(heard(FIRST), heard(SECOND))
 
     # Differences -1 0 -2 -1 0 -1 -3 0: mean -1, sum of squares about it 8.
-    assert (found.utterances, found.fewer_errors, found.more_errors) == (8, 5, 0)
-    assert found.wer_difference == pytest.approx(-8 / 40)
-    assert found.matched_pairs_z == pytest.approx(-1 / math.sqrt(8 / 7 / 8))
+    assert (comparison.utterances, comparison.fewer_errors, comparison.more_errors) == (
+        8,
+        5,
+        0,
+    )
+    assert comparison.wer_difference == pytest.approx(-8 / 40)
+    assert comparison.matched_pairs_z == pytest.approx(-1 / math.sqrt(8 / 7 / 8))
     # All five that differ do so in one direction: 2 of the 2 ** 5 exchanges are as
     # extreme.
-    assert found.permutation_p == pytest.approx(2 / 32)
-    assert found.permutation_p >= LEVEL
+    assert comparison.permutation_p == pytest.approx(2 / 32)
+    assert comparison.permutation_p >= LEVEL
     assert (
-        verdict(found, "one", "two")
+        verdict(comparison, "one", "two")
         == "no difference shown (p = 0.062, by utterance, speakers unknown)"
     )
 
 
 def test_a_clear_difference_is_said_by_name():
-    found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
+    comparison = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
 
-    assert found.permutation_p == pytest.approx(2 / 2**11)
-    assert found.permutation_p < LEVEL
+    assert comparison.permutation_p == pytest.approx(2 / 2**11)
+    assert comparison.permutation_p < LEVEL
 
-    said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
-    assert verdict(found, "one", "two") == said
+    expected = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
+    assert verdict(comparison, "one", "two") == expected
 
 
 def test_a_difference_is_said_alike_in_either_order():
@@ -237,9 +241,9 @@ def test_a_difference_is_said_alike_in_either_order():
 
 
 def test_many_tests_ask_for_a_clearer_difference():
-    found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
+    comparison = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
 
-    assert "no difference" in verdict(found, "one", "two", tests=100)
+    assert "no difference" in verdict(comparison, "one", "two", tests=100)
 
 
 @settings(deadline=None, max_examples=20)
@@ -248,7 +252,7 @@ def test_many_tests_ask_for_a_clearer_difference():
 )
 def test_the_permutation_test_counts_all_exchanges(errors):
     first, second = zip(*errors, strict=True)
-    found = compare_pairs(heard(first), heard(second))
+    comparison = compare_pairs(heard(first), heard(second))
     differences = [b - a for a, b in errors]
     sums = [
         abs(sum(sign * d for sign, d in zip(signs, differences, strict=True)))
@@ -257,23 +261,23 @@ def test_the_permutation_test_counts_all_exchanges(errors):
 
     exact = sum(one >= abs(sum(differences)) for one in sums) / len(sums)
 
-    assert found.permutation_p == pytest.approx(exact)
+    assert comparison.permutation_p == pytest.approx(exact)
 
 
 def test_equal_systems_do_not_differ():
-    found = compare_pairs(heard(FIRST), heard(FIRST))
+    comparison = compare_pairs(heard(FIRST), heard(FIRST))
 
-    assert found.permutation_p == 1.0
-    assert (found.matched_pairs_z, found.matched_pairs_p) == (None, None)
-    assert found.by_utterance.interval == (0, 0)
+    assert comparison.permutation_p == 1.0
+    assert (comparison.matched_pairs_z, comparison.matched_pairs_p) == (None, None)
+    assert comparison.by_utterance.interval == (0, 0)
 
 
 def test_few_utterances_allow_no_test():
-    found = compare_pairs(heard([1, 2, 3, 4]), heard([0] * 4))
+    comparison = compare_pairs(heard([1, 2, 3, 4]), heard([0] * 4))
 
-    assert found.permutation_p is None
-    assert "5 utterances or more" in verdict(found, "one", "two")
-    assert found.by_utterance is not None
+    assert comparison.permutation_p is None
+    assert "5 utterances or more" in verdict(comparison, "one", "two")
+    assert comparison.by_utterance is not None
 
 
 def test_the_order_of_utterances_does_not_matter():
@@ -316,14 +320,14 @@ def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
     first = [1 + (name in "abcd") for name in speakers]
     second = [2 - (name in "abcd") for name in speakers]
 
-    found = compare_pairs(
+    comparison = compare_pairs(
         heard(first, speakers=speakers), heard(second, speakers=speakers)
     )
 
-    assert (found.exchanged, found.speakers) == ("speaker", 6)
+    assert (comparison.exchanged, comparison.speakers) == ("speaker", 6)
     # Sums by speaker -4 -4 -4 -4 4 4: as far from 0 as 8 are all but the 20 of 64 with
     # three each.
-    assert found.permutation_p == pytest.approx(44 / 64)
+    assert comparison.permutation_p == pytest.approx(44 / 64)
 
     by_utterance = compare_pairs(heard(first), heard(second))
     assert (by_utterance.exchanged, by_utterance.speakers) == ("utterance", None)
@@ -333,7 +337,7 @@ def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
     tail = sum(math.comb(24, k) for k in range(9)) / 2**24
 
     assert by_utterance.permutation_p == pytest.approx(2 * tail, abs=0.015)
-    assert "by 6 speakers" in verdict(found, "one", "two")
+    assert "by 6 speakers" in verdict(comparison, "one", "two")
 
 
 @settings(deadline=None, max_examples=20)
@@ -348,10 +352,10 @@ def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances)
     errors, speakers = zip(*utterances, strict=True)
     first = heard([2] * len(errors), speakers=speakers)
     second = heard(errors, speakers=speakers)
-    found = compare_pairs(first, second)
+    comparison = compare_pairs(first, second)
 
     if len(set(speakers)) < 5:
-        assert found.exchanged == "utterance"
+        assert comparison.exchanged == "utterance"
 
         return
 
@@ -363,29 +367,31 @@ def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances)
         for one in signs
     ]
 
-    assert found.permutation_p == pytest.approx(sum(far) / len(far))
+    assert comparison.permutation_p == pytest.approx(sum(far) / len(far))
 
 
 def test_three_speakers_are_too_few_to_exchange():
     three = ["ann", "bob", "cat"] * 4
-    found = compare_pairs(
+    comparison = compare_pairs(
         heard([1] * 12, speakers=three), heard([0] * 12, speakers=three)
     )
 
-    assert verdict(found, "one", "two").endswith(
+    assert verdict(comparison, "one", "two").endswith(
         "by utterance: valid for these 3 speakers, not for others)"
     )
 
 
 def test_five_speakers_limit_how_small_p_can_be():
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
-    found = compare_pairs(
+    comparison = compare_pairs(
         heard([1] * 20, speakers=five), heard([0] * 20, speakers=five)
     )
     # Two of the 32 exchanges of five are as extreme as can be.
-    said = "no difference shown (p = 0.062, by 5 speakers, so p can't be below 0.062)"
+    expected = (
+        "no difference shown (p = 0.062, by 5 speakers, so p can't be below 0.062)"
+    )
 
-    assert verdict(found, "one", "two") == said
+    assert verdict(comparison, "one", "two") == expected
 
 
 def test_probabilities_as_people_read_them():
@@ -395,16 +401,22 @@ def test_probabilities_as_people_read_them():
 
 
 def test_a_probability_at_the_level_shows_nothing():
-    found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
+    comparison = replace(
+        compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05
+    )
 
-    assert found.permutation_p >= LEVEL
-    assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
+    assert comparison.permutation_p >= LEVEL
+    assert verdict(comparison, "one", "two").startswith(
+        "no difference shown (p = 0.050"
+    )
 
 
 def test_a_probability_below_the_level_shows_a_difference():
-    found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
+    comparison = replace(
+        compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05
+    )
 
-    below = replace(found, permutation_p=0.0499)
+    below = replace(comparison, permutation_p=0.0499)
     assert verdict(below, "one", "two").startswith(
         "two makes fewer word errors than one"
     )
@@ -430,18 +442,24 @@ def test_the_documents_example_is_what_is_computed():
 
     one = summarise_scored(heard(FIRST))
     two = summarise_scored(heard(SECOND))
-    found = compare_pairs(heard(FIRST), heard(SECOND))
+    comparison = compare_pairs(heard(FIRST), heard(SECOND))
 
     assert ", ".join(map(str, FIRST)) in text
     assert ", ".join(map(str, SECOND)) in text
     assert f"24 / 40 = {one.counts.wer:.1%}".replace("%", " %") in text
     assert f"16 / 40 = {two.counts.wer:.1%}".replace("%", " %") in text
     assert f"{percent(one.wer_interval)} % and {percent(two.wer_interval)} %" in text
-    assert f"= {found.matched_pairs_z:.2f}`; p = {found.matched_pairs_p:.3f}" in text
-    assert f"is {100 * found.wer_difference:.1f} points" in text
-    assert f"interval of {percent(found.by_utterance.interval)}" in text
-    assert found.permutation_p == pytest.approx(2 / 32)
-    assert f"permutation p is 2 / 32 = {probability_text(found.permutation_p)}" in text
+    assert (
+        f"= {comparison.matched_pairs_z:.2f}`; p = {comparison.matched_pairs_p:.3f}"
+        in text
+    )
+    assert f"is {100 * comparison.wer_difference:.1f} points" in text
+    assert f"interval of {percent(comparison.by_utterance.interval)}" in text
+    assert comparison.permutation_p == pytest.approx(2 / 32)
+    assert (
+        f"permutation p is 2 / 32 = {probability_text(comparison.permutation_p)}"
+        in text
+    )
 
 
 TEXTS = [
@@ -515,19 +533,19 @@ def test_a_speaker_without_words_has_no_rate():
 
 
 def test_a_summary_has_the_rates_of_metrics_and_intervals_around_them(scored):
-    found = summarise_scored(scored)
+    result = summarise_scored(scored)
 
-    assert found.counts == count_errors([t[1] for t in TEXTS], [t[2] for t in TEXTS])
-    assert found.wer_interval[0] <= found.counts.wer <= found.wer_interval[1]
-    assert found.cer_interval[0] <= found.counts.cer <= found.cer_interval[1]
-    assert found.wer_interval_by_speaker is None  # three speakers
+    assert result.counts == count_errors([t[1] for t in TEXTS], [t[2] for t in TEXTS])
+    assert result.wer_interval[0] <= result.counts.wer <= result.wer_interval[1]
+    assert result.cer_interval[0] <= result.counts.cer <= result.cer_interval[1]
+    assert result.wer_interval_by_speaker is None  # three speakers
 
 
 def test_a_summary_is_written_with_its_confidence(scored):
-    found = summarise_scored(scored)
+    result = summarise_scored(scored)
 
-    written = found.to_json()
+    written = result.to_json()
 
-    assert written["wer"] == found.counts.wer
+    assert written["wer"] == result.counts.wer
     assert written["confidence"] == 0.95
-    assert written["wer_interval"] == found.wer_interval
+    assert written["wer_interval"] == result.wer_interval

@@ -66,9 +66,9 @@ def started(run_dir, folder, *flags, stderr=subprocess.PIPE, **limits):
     with process:
         try:
             line = process.stdout.readline()
-            found = re.search(r"http://\S+", line)
-            assert found, written.read()
-            server = Server(process, found[0], folder)
+            result = re.search(r"http://\S+", line)
+            assert result, written.read()
+            server = Server(process, result[0], folder)
 
             yield server
 

@@ -264,7 +264,7 @@ def test_a_bomb_is_as_large_as_what_it_becomes(hostile_server):
 
 
 def test_nothing_of_a_recording_is_left_after_a_kill(exported_tones, tmp_path):
-    said = write_wav(tmp_path / "said.wav", spoken("abc dad")).read_bytes()
+    speech = write_wav(tmp_path / "said.wav", spoken("abc dad")).read_bytes()
     kept = tmp_path / "kept"
     kept.mkdir()
     received = False
@@ -274,8 +274,8 @@ def test_nothing_of_a_recording_is_left_after_a_kill(exported_tones, tmp_path):
         started(exported_tones, kept) as server,
         connected(server) as client,
     ):
-        head = f"{POST}Content-Length: {len(said) + 1}\r\n\r\n"
-        client.sendall(head.encode() + said)  # all but the last byte
+        head = f"{POST}Content-Length: {len(speech) + 1}\r\n\r\n"
+        client.sendall(head.encode() + speech)  # all but the last byte
         deadline = time.monotonic() + 20
 
         while not received and time.monotonic() < deadline:

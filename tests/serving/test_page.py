@@ -87,14 +87,14 @@ def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     # The fake device begins with zeros, in which these models hear a letter: a pause
     # ends it.
-    said = [
+    speech = [
         pause(2, 1),
         spoken("abc da bcd", 1),
         pause(2.5, 2),
         spoken("dad cab", 2),
         pause(60, 3),
     ]
-    path = write_wav(folder / "said.wav", np.concatenate(said))
+    path = write_wav(folder / "said.wav", np.concatenate(speech))
     flags = [
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",

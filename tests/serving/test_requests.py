@@ -68,13 +68,13 @@ def test_an_unknown_path_is_not_found(server):
 
 
 def test_a_file_is_answered_part_by_part(server, exported_tones, tmp_path):
-    said = np.concatenate([spoken("abc da", 1), pause(15), spoken("bcd", 2)])
-    path = write_wav(tmp_path / "talk.wav", said)
+    speech = np.concatenate([spoken("abc da", 1), pause(15), spoken("bcd", 2)])
+    path = write_wav(tmp_path / "talk.wav", speech)
 
     status, (first, *parts, last) = send(server, path.read_bytes())
 
     assert status == 200
-    assert first == {"duration_s": round(len(said) / RATE_HZ, 3)}
+    assert first == {"duration_s": round(len(speech) / RATE_HZ, 3)}
     assert [part["text"] for part in parts] == ["abc da", "bcd"]
     assert [word for part in parts for word in part["result"]] == last["result"]
 
@@ -97,8 +97,8 @@ def test_silence_is_no_text(server, tmp_path):
 
 
 def test_any_rate_and_channels_are_heard(server, tmp_path):
-    said = soxr.resample(spoken("dad cab", 1), RATE_HZ, 48000)
-    soundfile.write(tmp_path / "talk.flac", said[:, None] * [0.5, 1.0], 48000)
+    speech = soxr.resample(spoken("dad cab", 1), RATE_HZ, 48000)
+    soundfile.write(tmp_path / "talk.flac", speech[:, None] * [0.5, 1.0], 48000)
 
     _, (*_, last) = send(server, (tmp_path / "talk.flac").read_bytes(), "talk.flac")
 
@@ -107,8 +107,8 @@ def test_any_rate_and_channels_are_heard(server, tmp_path):
 
 def test_one_mp3_gives_one_text_everywhere(server, exported_tones, tmp_path):
     noise = np.random.default_rng(1).normal(0, 0.15, 20 * RATE_HZ)
-    said = np.concatenate([spoken("abc da", 1), pause(9), spoken("bcd ad cab", 2)])
-    for name, samples in (("said.mp3", said), ("noise.mp3", noise)):
+    speech = np.concatenate([spoken("abc da", 1), pause(9), spoken("bcd ad cab", 2)])
+    for name, samples in (("said.mp3", speech), ("noise.mp3", noise)):
         path = tmp_path / name
         soundfile.write(path, samples, RATE_HZ, format="MP3")
         _, (*_, last) = send(server, path.read_bytes(), name)
@@ -435,7 +435,7 @@ def test_a_missing_library_is_named_with_its_extra(serve, monkeypatch, capsys):
 
     assert serve() == 2
 
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
 
-    assert "pip install 'tfasr[serve]'" in said
-    assert said.count("\n") == 1
+    assert "pip install 'tfasr[serve]'" in errors
+    assert errors.count("\n") == 1

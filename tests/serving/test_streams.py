@@ -82,8 +82,8 @@ def texts(answers: list[dict]) -> list[str]:
 def test_any_messages_are_answered_and_give_the_text_of_a_recording(
     server, exported_tones
 ):
-    said = np.concatenate([spoken("abc da", 1), pause(2.5), spoken("bcd", 2)])
-    data = pcm(said)
+    speech = np.concatenate([spoken("abc da", 1), pause(2.5), spoken("bcd", 2)])
+    data = pcm(speech)
     # Of odd lengths, too.
     cuts = np.random.default_rng(3).integers(0, 20000, 20).cumsum()
     parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -99,7 +99,7 @@ def test_any_messages_are_answered_and_give_the_text_of_a_recording(
     assert any(one.get("partial") == "abc" for one in answers)
 
     heard = [word for one in answers for word in one.get("result", [])]
-    expected = load_recogniser(exported_tones).transcribe(said).words
+    expected = load_recogniser(exported_tones).transcribe(speech).words
 
     for word, other in zip(heard, expected, strict=True):
         assert word["word"] == other.text
@@ -163,9 +163,9 @@ GARBAGE = [
 
 def test_garbage_is_answered_and_ends_that_client_alone(server):
     async def all_of_it():
-        said = pieces(pcm(spoken("abc da", 1)))
+        speech = pieces(pcm(spoken("abc da", 1)))
         async with stream(server.url) as other:
-            for part in said[:4]:
+            for part in speech[:4]:
                 await other.send_bytes(part)
 
             for garbage, code, reason in GARBAGE:
@@ -188,7 +188,7 @@ def test_garbage_is_answered_and_ends_that_client_alone(server):
                     assert await said_to_the_end(socket) == []
                 assert socket.close_code in (1009, 1006)
 
-            for part in said[4:]:
+            for part in speech[4:]:
                 await other.send_bytes(part)
 
             await other.send_str(EOF)
@@ -259,9 +259,9 @@ def test_who_does_not_read_is_not_heard_and_costs_little(server):
         assert client.recv(12) == b"HTTP/1.1 101"
 
         before = memory().rss
-        said = pcm(spoken("abcd" * 35, 1))  # so that answers are long
+        speech = pcm(spoken("abcd" * 35, 1))  # so that answers are long
 
-        for part in pieces(said, 60_000):
+        for part in pieces(speech, 60_000):
             client.sendall(b"\x82\xfe" + len(part).to_bytes(2, "big") + bytes(4) + part)
 
         # Messages of a sample, masked by zeros.
@@ -342,16 +342,16 @@ def test_a_stream_that_fails_fails_alone(exported_tones, caplog):
         return continued(features, state)
 
     recogniser.acoustics.continued = fail_once
-    said = pieces(pcm(spoken("dad", 1)))
+    speech = pieces(pcm(spoken("dad", 1)))
 
     async def two():
         async with serving(recogniser) as url:
             async with stream(url) as socket:
-                await socket.send_bytes(b"".join(said))
+                await socket.send_bytes(b"".join(speech))
                 (failed,) = await said_to_the_end(socket)
                 assert socket.close_code == 1011
 
-            return failed, await speak(url, said)
+            return failed, await speak(url, speech)
 
     failed, answers = asyncio.run(two())
 

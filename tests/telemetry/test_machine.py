@@ -343,36 +343,36 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2)
     )
 
-    said = "\n".join(advice(examine(root=server)))
+    text = "\n".join(advice(examine(root=server)))
 
-    assert "Other programs use 50% of the processors" in said
-    assert "Other virtual machines take 30%" in said
-    assert "quota holds back 20%" in said
-    assert "powersave" in said
-    assert "GPU 0 has 8 of 16 PCIe lanes" in said
-    assert "This is a virtual machine" not in said
+    assert "Other programs use 50% of the processors" in text
+    assert "Other virtual machines take 30%" in text
+    assert "quota holds back 20%" in text
+    assert "powersave" in text
+    assert "GPU 0 has 8 of 16 PCIe lanes" in text
+    assert "This is a virtual machine" not in text
 
 
 def test_an_idle_machine_gets_no_advice_on_load(monkeypatch, server):
-    said = "\n".join(advice(examine(root=server)))
+    text = "\n".join(advice(examine(root=server)))
 
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None)
     )
     made_nvml(monkeypatch, width=16)
-    said = "\n".join(advice(examine(root=server)))
+    text = "\n".join(advice(examine(root=server)))
 
-    assert "processors (steal)" not in said
-    assert "Other programs" not in said
-    assert "quota holds" not in said
-    assert "PCIe" not in said
+    assert "processors (steal)" not in text
+    assert "Other programs" not in text
+    assert "quota holds" not in text
+    assert "PCIe" not in text
 
 
 def test_unusable_gpus_are_advised_on(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    said = "\n".join(advice(examine(root=server)))
+    text = "\n".join(advice(examine(root=server)))
 
-    assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in said
+    assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in text
 
 
 def test_a_run_records_its_machine(monkeypatch):
@@ -392,13 +392,13 @@ def test_a_process_knows_what_it_took_before_it_asked():
     )
 
     began = time.monotonic()
-    said = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
 
     # No earlier than the sleep allows, no more than the whole took; a tick of the clock
     # is 10 ms.
-    assert 0.3 - 0.02 <= float(said.stdout) <= time.monotonic() - began + 0.02
+    assert 0.3 - 0.02 <= float(finished.stdout) <= time.monotonic() - began + 0.02
 
 
 def test_the_age_grows_with_the_clock():

@@ -215,10 +215,10 @@ def test_a_cut_line_stays_alone_when_a_run_is_resumed(powercap, tmp_path):
     with EnergySampler(tmp_path, 1):
         pass
 
-    found = read_samples(tmp_path)
+    result = read_samples(tmp_path)
 
-    assert len(found) == whole + 6
-    assert [one.session for one in found[-6:]] == [1] * 6
+    assert len(result) == whole + 6
+    assert [one.session for one in result[-6:]] == [1] * 6
 
 
 def test_a_counter_that_vanishes_ends_no_run(powercap, tmp_path):

@@ -17,17 +17,17 @@ def noisy(levels, spread=0.02, seed=0):
 def test_ten_percent_slower_is_found_within_five_runs():
     found_in = []
     for seed in range(20):
-        found = changes(noisy([1.0] * 20 + [1.1] * 5, seed=seed))
-        found_in.append(any(c.ratio > 1 and abs(c.index - 20) <= 2 for c in found))
+        result = changes(noisy([1.0] * 20 + [1.1] * 5, seed=seed))
+        found_in.append(any(c.ratio > 1 and abs(c.index - 20) <= 2 for c in result))
 
     assert np.mean(found_in) > 0.85
 
 
 def test_noise_alone_is_no_change():
-    told = [len(changes(noisy([1.0] * 50, spread, seed))) for seed in range(12)
+    result = [len(changes(noisy([1.0] * 50, spread, seed))) for seed in range(12)
             for spread in (0.02, 0.05)]  # fmt: skip
 
-    assert np.mean(told) < 0.5
+    assert np.mean(result) < 0.5
 
 
 def test_what_changed_when_and_back_again():
@@ -58,18 +58,18 @@ def test_missing_runs_move_no_change():
     gaps = noisy([1.0] * 15 + [1.2] * 8, 0.01)
     gaps[3] = gaps[15] = math.nan
 
-    (found,) = changes(gaps)
+    (result,) = changes(gaps)
 
-    assert found.index == 16
+    assert result.index == 16
 
 
 def test_a_change_begins_with_a_commit():
     values = noisy([1.0] * 12 + [1.2] * 8, 0.01)
     starts = [n % 4 == 2 for n in range(20)]  # commits begin at 2, 6, 10, 14, 18
 
-    (found,) = changes(values, starts)
+    (result,) = changes(values, starts)
 
-    assert found.index in (10, 14)
+    assert result.index in (10, 14)
 
 
 def test_a_commits_second_run_stands_for_a_missing_first_one():
@@ -84,17 +84,17 @@ def test_a_commits_second_run_stands_for_a_missing_first_one():
 
 def test_levels_with_ties_are_ranked_by_their_middle():
     # Utterances to a target come in whole epochs.
-    (found,) = changes([5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 9, 10, 9, 10, 9])
+    (result,) = changes([5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 9, 10, 9, 10, 9])
 
-    assert found.index == 10
-    assert found.ratio == pytest.approx(9 / 5.5, rel=0.1)
+    assert result.index == 10
+    assert result.ratio == pytest.approx(9 / 5.5, rel=0.1)
 
 
 def test_five_hundred_runs():
-    found = changes(noisy([1.0] * 400 + [1.1] * 100, 0.02))
+    result = changes(noisy([1.0] * 400 + [1.1] * 100, 0.02))
 
-    assert any(abs(one.index - 400) <= 1 and one.found_at < 405 for one in found)
-    assert len(found) <= 500 / 50
+    assert any(abs(one.index - 400) <= 1 and one.found_at < 405 for one in result)
+    assert len(result) <= 500 / 50
 
 
 def test_a_small_shift_in_noise_is_found_once_there_are_runs_enough():
@@ -102,9 +102,9 @@ def test_a_small_shift_in_noise_is_found_once_there_are_runs_enough():
     # change.
     found_after = []
     for seed in range(12):
-        told = changes(noisy([1.0] * 40 + [1.05] * 60, 0.04, seed))
+        result = changes(noisy([1.0] * 40 + [1.05] * 60, 0.04, seed))
         found_after += [
-            one.found_at - 40 for one in told if one.ratio > 1 and one.found_at >= 40
+            one.found_at - 40 for one in result if one.ratio > 1 and one.found_at >= 40
         ]
 
     assert len(found_after) >= 8
@@ -138,9 +138,9 @@ def test_a_rise_and_the_same_fall_are_as_sure():
 
 
 def test_the_least_change_is_told_and_what_is_less_is_not():
-    (found,) = changes([1.0] * 10 + [math.exp(LEAST_CHANGE)] * 6)
+    (result,) = changes([1.0] * 10 + [math.exp(LEAST_CHANGE)] * 6)
 
-    assert found.ratio == pytest.approx(1.03)
+    assert result.ratio == pytest.approx(1.03)
     assert changes([1.0] * 10 + [1.0299] * 6) == []
 
 
@@ -164,6 +164,6 @@ def test_ties_count_half_on_both_sides():
 
 def test_noise_of_any_size_is_seldom_called_a_change():
     for spread in (0.03, 0.08, 0.15):
-        told = [bool(changes(noisy([1.0] * 50, spread, seed))) for seed in range(40)]
+        result = [bool(changes(noisy([1.0] * 50, spread, seed))) for seed in range(40)]
 
-        assert sum(told) <= 2
+        assert sum(result) <= 2

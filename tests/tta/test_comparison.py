@@ -37,11 +37,11 @@ def never(*seen):
 
 
 def test_three_runs_a_group_differ_by_chance_too_often_for_a_test():
-    found = compare(hits(10, 11, 12), hits(20, 21, 22))
+    comparison = compare(hits(10, 11, 12), hits(20, 21, 22))
 
-    assert found.ratio == pytest.approx(21 / 11)
-    assert found.interval is found.p_value is found.sooner is None
-    assert "no test: too few runs" in found.verdict
+    assert comparison.ratio == pytest.approx(21 / 11)
+    assert comparison.interval is comparison.p_value is comparison.sooner is None
+    assert "no test: too few runs" in comparison.verdict
     assert compare(hits(10), hits(20)).ratio == pytest.approx(2)
 
 
@@ -56,11 +56,11 @@ def test_four_runs_a_group_are_enough_for_a_test():
 def test_the_interval_by_hand():
     # With 4 runs a group the interval is the whole range of ratios, each as wide as the
     # brackets.
-    found = compare(hits(10, 11, 12, 13), hits(20, 21, 22, 23))
-    assert found.interval == pytest.approx((20 * 0.9 / 13, 23 / (10 * 0.9)))
+    comparison = compare(hits(10, 11, 12, 13), hits(20, 21, 22, 23))
+    assert comparison.interval == pytest.approx((20 * 0.9 / 13, 23 / (10 * 0.9)))
 
     ratios = [b / a for a in (10, 11, 12, 13) for b in (20, 21, 22, 23)]
-    assert found.ratio == pytest.approx(np.exp(np.median(np.log(ratios))))
+    assert comparison.ratio == pytest.approx(np.exp(np.median(np.log(ratios))))
 
 
 def test_pairs_that_share_their_slow_hours_show_what_groups_cannot():
@@ -73,21 +73,25 @@ def test_pairs_that_share_their_slow_hours_show_what_groups_cannot():
 
     assert compare(first, second).sooner is None
 
-    found = compare(first, second, "pairs")
+    comparison = compare(first, second, "pairs")
 
-    assert (found.test, found.sooner, found.pairs) == ("pairs", "first", 8)
-    assert found.p_value == 2 / 2**8
-    assert found.interval[0] < 1.05 < found.interval[1] < 1.08
+    assert (comparison.test, comparison.sooner, comparison.pairs) == (
+        "pairs",
+        "first",
+        8,
+    )
+    assert comparison.p_value == 2 / 2**8
+    assert comparison.interval[0] < 1.05 < comparison.interval[1] < 1.08
     # A surplus run has no partner.
-    assert compare(first, [*second, *never(9)], "pairs") == found
+    assert compare(first, [*second, *never(9)], "pairs") == comparison
 
 
 def test_a_gap_within_the_brackets_is_undecided_however_alike_the_runs():
-    found = compare(hits(*[10] * 8), hits(*[10.001] * 8))
+    comparison = compare(hits(*[10] * 8), hits(*[10.001] * 8))
 
-    assert found.sooner is None
-    assert found.interval[0] <= 0.9001
-    assert found.interval[1] >= 1.1
+    assert comparison.sooner is None
+    assert comparison.interval[0] <= 0.9001
+    assert comparison.interval[1] >= 1.1
 
 
 def test_a_gap_of_one_evaluation_is_undecided_and_one_of_many_is_not():
@@ -115,18 +119,18 @@ def test_a_difference_that_the_machine_explains_is_undecided():
 
     assert compare(first, second).sooner == "first"
 
-    found = compare(first, disturbed(second, *[0.5] * 5))
+    comparison = compare(first, disturbed(second, *[0.5] * 5))
 
-    assert found.sooner is None
-    assert found.measured_p == compare(first, second).p_value
+    assert comparison.sooner is None
+    assert comparison.measured_p == compare(first, second).p_value
     assert (
         "what the machine took from the runs may explain the difference"
-        in found.verdict
+        in comparison.verdict
     )
     # The times stay those of the clock; the interval now holds the ratio without
     # disturbances too.
-    assert found.ratio == compare(first, second).ratio
-    assert found.interval[0] < 1 < 2 < found.interval[1]
+    assert comparison.ratio == compare(first, second).ratio
+    assert comparison.interval[0] < 1 < 2 < comparison.interval[1]
 
 
 def test_disturbed_runs_of_the_faster_group_leave_the_verdict():
@@ -161,12 +165,14 @@ def test_disturbances_never_make_a_verdict_easier(times, parts, test):
     of_runs = [[pair[group] for pair in parts[: len(times)]] for group in (0, 1)]
 
     plain = compare(first, second, test)
-    found = compare(disturbed(first, *of_runs[0]), disturbed(second, *of_runs[1]), test)
+    comparison = compare(
+        disturbed(first, *of_runs[0]), disturbed(second, *of_runs[1]), test
+    )
 
     if plain.p_value is not None:
-        assert found.p_value >= plain.p_value
-        assert found.interval[0] <= plain.interval[0]
-        assert found.interval[1] >= plain.interval[1]
+        assert comparison.p_value >= plain.p_value
+        assert comparison.interval[0] <= plain.interval[0]
+        assert comparison.interval[1] >= plain.interval[1]
 
 
 @pytest.mark.parametrize("grid", [1, 3])
@@ -184,39 +190,39 @@ def test_groups_are_not_ranked_by_how_often_they_are_evaluated(grid):
 
         groups.append(runs)
 
-    found = compare(*groups)
+    comparison = compare(*groups)
 
-    assert found.ratio == pytest.approx(1, abs=0.08)
-    assert found.interval[0] < 1 < found.interval[1]
-    assert found.sooner is None
+    assert comparison.ratio == pytest.approx(1, abs=0.08)
+    assert comparison.interval[0] < 1 < comparison.interval[1]
+    assert comparison.sooner is None
     # The rule is met later where evaluations are rarer: that ratio is a detail.
-    assert (found.ratio_by_rule > 1.15) == (grid == 3)
+    assert (comparison.ratio_by_rule > 1.15) == (grid == 3)
 
 
 def test_equal_medians_are_not_called_different_for_a_few_slow_runs():
     usual = (10, 10.2, 9.8, 10.1, 9.9, 10.05, 10.15, 9.95, 10.3, 9.7, 10.12, 9.88)
     slow = (10.1, 10, 9.9, 16.2, 16.1, 10.05, 9.95, 16.3, 10.15, 9.85, 16.25, 10.02)
 
-    found = compare(hits(*usual, width=0.02), hits(*slow, width=0.02))
+    comparison = compare(hits(*usual, width=0.02), hits(*slow, width=0.02))
 
-    assert found.sooner is None
-    assert found.ratio == pytest.approx(1.01, abs=0.01)
-    assert found.interval[0] < 1 < found.interval[1]
+    assert comparison.sooner is None
+    assert comparison.ratio == pytest.approx(1.01, abs=0.01)
+    assert comparison.interval[0] < 1 < comparison.interval[1]
 
 
 def test_runs_that_never_arrived_are_later_than_those_before_they_ended():
     first = hits(10, 11, 12, 13, 14, 15, 16, 17)
-    found = compare(first, [*hits(20, 21, 22, 23, 24, 25, 26), *never(30)])
+    comparison = compare(first, [*hits(20, 21, 22, 23, 24, 25, 26), *never(30)])
 
-    assert found.p_value == pytest.approx(2 / math.comb(16, 8))
-    assert found.sooner == "first"
+    assert comparison.p_value == pytest.approx(2 / math.comb(16, 8))
+    assert comparison.sooner == "first"
 
     # One of eight can't change median and interval, however late it would have been.
     late = compare(first, hits(20, 21, 22, 23, 24, 25, 26, 3000))
 
-    assert (found.ratio, found.interval) == (late.ratio, late.interval)
-    assert found.ratio == pytest.approx(1.75, abs=0.05)
-    assert found.interval[1] < 2.6
+    assert (comparison.ratio, comparison.interval) == (late.ratio, late.interval)
+    assert comparison.ratio == pytest.approx(1.75, abs=0.05)
+    assert comparison.interval[1] < 2.6
 
 
 def test_a_group_that_never_arrived_is_later_by_no_known_ratio():
@@ -330,18 +336,20 @@ def test_a_comparison_turned_round_is_its_inverse(first, second):
 )
 def test_verdict_ratio_and_interval_are_of_one_thing(first, second, width):
     for test in TESTS:
-        found = compare(hits(*first, width=width), hits(*second, width=width), test)
-        low, high = found.interval
+        comparison = compare(
+            hits(*first, width=width), hits(*second, width=width), test
+        )
+        low, high = comparison.interval
 
-        assert low <= found.ratio <= high
-        assert (found.sooner is not None) == (low > 1 or high < 1)
+        assert low <= comparison.ratio <= high
+        assert (comparison.sooner is not None) == (low > 1 or high < 1)
 
         # Times twice as long give twice the ratio, and an interval of twice as much.
         doubled = compare(
             hits(*first, width=width), hits(*(2 * t for t in second), width=width), test
         )
 
-        assert doubled.ratio == pytest.approx(2 * found.ratio)
+        assert doubled.ratio == pytest.approx(2 * comparison.ratio)
         assert doubled.interval == pytest.approx((2 * low, 2 * high))
 
 
@@ -354,16 +362,18 @@ def test_the_ratio_lies_about_the_middle_of_its_interval(test):
     off = []
     for _ in range(50):
         first, second = np.exp(0.1 * rng.standard_normal((2, 12)))
-        found = compare(
+        comparison = compare(
             hits(*30 * first, width=0.02),
             [Bracket(b.last_miss_s, b.first_hit_s, None, b.first_hit_s + 9)
              for b in hits(*36 * second, width=0.1)],
             test,
         )  # fmt: skip
 
-        off.append(math.log(found.ratio / math.sqrt(math.prod(found.interval))))
+        off.append(
+            math.log(comparison.ratio / math.sqrt(math.prod(comparison.interval)))
+        )
 
-        assert found.ratio_by_rule / found.ratio > 1.2
+        assert comparison.ratio_by_rule / comparison.ratio > 1.2
 
     assert abs(np.mean(off)) < 0.01
     assert np.max(np.abs(off)) < 0.06
@@ -386,19 +396,23 @@ def test_a_narrow_interval_is_shown_with_the_digits_that_it_has():
         logs = (math.log(centre) + 0.004 * n for n in range(-3, 4))
         return [Bracket(math.exp(x - 1e-4), math.exp(x + 1e-4), None) for x in logs]
 
-    found = compare(group(1000), group(104.4))
-    low, high = found.interval
+    comparison = compare(group(1000), group(104.4))
+    low, high = comparison.interval
 
-    assert f"{found.ratio:.4f}" in found.verdict
-    assert f"{low:.4f} to {high:.4f}" in found.verdict
+    assert f"{comparison.ratio:.4f}" in comparison.verdict
+    assert f"{low:.4f} to {high:.4f}" in comparison.verdict
 
 
 def test_a_target_met_at_the_first_evaluation_leaves_the_order():
     at_once = [Bracket(0.0, time, None) for time in (4, 5, 6, 7, 8)]
-    found = compare(hits(10, 11, 12, 13, 14), at_once)
+    comparison = compare(hits(10, 11, 12, 13, 14), at_once)
 
-    assert (found.ratio, found.interval, found.sooner) == (None, None, "second")
-    assert found.ratio_by_rule == pytest.approx(0.5)
+    assert (comparison.ratio, comparison.interval, comparison.sooner) == (
+        None,
+        None,
+        "second",
+    )
+    assert comparison.ratio_by_rule == pytest.approx(0.5)
 
 
 def test_a_target_met_at_once_is_sooner_than_any_other():
@@ -417,14 +431,14 @@ def with_p(*p_values):
 def test_holm_by_hand():
     # Sorted 0.01, 0.02, 0.03 times 3, 2, 1: 0.03, 0.04 and, as none is below one
     # before, 0.04.
-    found = adjusted([*with_p(0.03, 0.01, 0.02), GroupComparison(2.0)])
+    result = adjusted([*with_p(0.03, 0.01, 0.02), GroupComparison(2.0)])
 
-    assert [one.adjusted_p for one in found] == [
+    assert [one.adjusted_p for one in result] == [
         *map(pytest.approx, (0.04, 0.03, 0.04)),
         None,
     ]
-    assert [one.comparisons for one in found] == [3, 3, 3, 1]
-    assert [one.sooner for one in found] == ["first", "first", "first", None]
+    assert [one.comparisons for one in result] == [3, 3, 3, 1]
+    assert [one.sooner for one in result] == ["first", "first", "first", None]
     assert [one.sooner for one in adjusted(with_p(0.03, 0.03))] == [None, None]
     assert [one.adjusted_p for one in adjusted(with_p(0.9, 0.8))] == [1, 1]
     assert adjusted([]) == []
@@ -433,10 +447,10 @@ def test_holm_by_hand():
 def test_a_group_and_itself_do_not_differ():
     group = hits(10, 12, 14, 15)
     for test in TESTS:
-        found = compare(group, group, test)
+        comparison = compare(group, group, test)
 
-        assert found.ratio == found.ratio_by_rule == 1
-        assert found.sooner is None
+        assert comparison.ratio == comparison.ratio_by_rule == 1
+        assert comparison.sooner is None
 
     assert compare([], []).ratio is None
 
@@ -486,18 +500,18 @@ def test_a_clear_gap_is_decided_at_the_first_look_and_stands():
     first = drawn(100, 12, 1)
     second = drawn(150, 12, 2)
 
-    found = decide(first[:5], second[:5])
+    comparison = decide(first[:5], second[:5])
 
-    assert (found.sooner, found.runs, found.over) == ("first", 5, True)
-    assert found.verdict.startswith(
+    assert (comparison.sooner, comparison.runs, comparison.over) == ("first", 5, True)
+    assert comparison.verdict.startswith(
         "the first group is faster (p = 0.0079 at 5 runs a group"
     )
     assert (
-        f"the second group takes {found.comparison.ratio:.2f} times as long"
-        in found.verdict
+        f"the second group takes {comparison.comparison.ratio:.2f} times as long"
+        in comparison.verdict
     )
     # What came later does not undo it.
-    assert decide(first, [*second[:5], *drawn(100, 7, 3)]) == found
+    assert decide(first, [*second[:5], *drawn(100, 7, 3)]) == comparison
     assert decide(second, first).sooner == "second"
 
 
@@ -511,10 +525,10 @@ def test_no_gap_is_undecided_to_the_end():
 def test_between_two_looks_the_next_one_is_named():
     groups = drawn(100, 12, 4), drawn(100, 12, 5)
 
-    found = decide(groups[0][:9], groups[1][:7])
+    comparison = decide(groups[0][:9], groups[1][:7])
 
-    assert (found.sooner, found.runs, found.next_look) == (None, 5, 8)
-    assert found.verdict.endswith("next look at 8")
+    assert (comparison.sooner, comparison.runs, comparison.next_look) == (None, 5, 8)
+    assert comparison.verdict.endswith("next look at 8")
 
 
 def test_before_the_first_look_and_with_few_runs_nothing_is_tested():
@@ -562,9 +576,9 @@ def test_runs_that_never_arrive_are_late():
     first = drawn(100, 12, 6)
     second = [late if n % 2 else run for n, run in enumerate(drawn(140, 12, 7))]
 
-    found = decide(first, second)
+    comparison = decide(first, second)
 
-    assert (found.sooner, found.runs) == ("first", 5)
+    assert (comparison.sooner, comparison.runs) == ("first", 5)
     assert decide([late] * 12, [late] * 12).sooner is None
 
 
@@ -575,15 +589,15 @@ def test_the_loop_trains_no_more_than_it_needs():
         trained.append((group, seed))
         return drawn(100 if group == "first" else 160, 12, seed)[seed - 1]
 
-    found = run_until_decided(train)
-    assert found.sooner == "first"
+    comparison = run_until_decided(train)
+    assert comparison.sooner == "first"
 
-    wanted = itertools.product(("first", "second"), range(1, found.runs + 1))
+    wanted = itertools.product(("first", "second"), range(1, comparison.runs + 1))
 
     assert sorted(trained) == sorted(wanted)
     # Groups take turns at being first.
     assert [group for group, _ in trained[:4]] == ["first", "second", "second", "first"]
-    assert found.runs < LOOKS[-1]
+    assert comparison.runs < LOOKS[-1]
 
 
 def test_the_loop_ends_at_the_last_look_where_nothing_differs():

@@ -163,24 +163,24 @@ def test_joules_go_to_the_intervals_they_were_used_in():
     ]
     samples += [sample(10, 200)]
 
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.joules["init"] == pytest.approx(10)
-    assert found.joules["train"] == pytest.approx(40 + 40)
-    assert found.joules["eval_forward"] == pytest.approx(2 + 3)
-    assert found.joules["decode"] == pytest.approx(2 + 3)
-    assert found.total_joules == pytest.approx(100)
-    assert found.total_unknown_s == 0
-    assert found.counters == ["package-0"]
+    assert result.joules["init"] == pytest.approx(10)
+    assert result.joules["train"] == pytest.approx(40 + 40)
+    assert result.joules["eval_forward"] == pytest.approx(2 + 3)
+    assert result.joules["decode"] == pytest.approx(2 + 3)
+    assert result.total_joules == pytest.approx(100)
+    assert result.total_unknown_s == 0
+    assert result.counters == ["package-0"]
 
 
 def test_energy_until_a_target_ends_in_the_midst_of_a_span():
     samples = [sample(at, 10 * at) for at in range(11)]
-    found = use(run_of_ten_seconds(), samples, until_us=4_500_000)
+    result = use(run_of_ten_seconds(), samples, until_us=4_500_000)
 
-    assert found.total_joules == pytest.approx(45)
-    assert found.joules["eval_forward"] == pytest.approx(5)
-    assert found.joules["decode"] == 0
+    assert result.total_joules == pytest.approx(45)
+    assert result.joules["eval_forward"] == pytest.approx(5)
+    assert result.joules["decode"] == 0
 
 
 def test_a_counter_that_begins_again_goes_on():
@@ -191,12 +191,12 @@ def test_a_counter_that_begins_again_goes_on():
 
 def test_a_counter_that_falls_without_a_range_leaves_a_gap():
     samples = [sample(at, 10 * at if at < 5 else 10 * at - 50) for at in range(11)]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(90)
-    assert found.total_unknown_s == 1
-    assert found.unknown_s["eval_forward"] == 1
-    assert found.joules["eval_forward"] == pytest.approx(10)
+    assert result.total_joules == pytest.approx(90)
+    assert result.total_unknown_s == 1
+    assert result.unknown_s["eval_forward"] == 1
+    assert result.joules["eval_forward"] == pytest.approx(10)
 
 
 def test_counters_add_up_and_one_that_comes_later_is_a_gap():
@@ -205,11 +205,11 @@ def test_counters_add_up_and_one_that_comes_later_is_a_gap():
         samples.append(sample(at, 10 * at))
         samples += [sample(at, 1000 + at, counter="gpu0")] if at >= 2 else []
 
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(10 + 8 * 11)
-    assert found.unknown_s["init"] == 1
-    assert found.counters == ["gpu0", "package-0"]
+    assert result.total_joules == pytest.approx(10 + 8 * 11)
+    assert result.unknown_s["init"] == 1
+    assert result.counters == ["gpu0", "package-0"]
 
 
 def test_what_a_killed_process_used_after_its_last_sample_is_unknown():
@@ -219,22 +219,22 @@ def test_what_a_killed_process_used_after_its_last_sample_is_unknown():
     samples = [sample(at, 10 * at) for at in range(5)]
     samples += [sample(at, 5000 + 20 * at, **second) for at in range(4)]
 
-    found = use(ledger, samples)
+    result = use(ledger, samples)
 
-    assert found.total_joules == pytest.approx(40 + 60)
-    assert found.unknown_s["lost_work"] == 1
-    assert found.joules["lost_work"] is None
-    assert found.total_unknown_s == 1
+    assert result.total_joules == pytest.approx(40 + 60)
+    assert result.unknown_s["lost_work"] == 1
+    assert result.joules["lost_work"] is None
+    assert result.total_unknown_s == 1
 
 
 def test_a_session_without_samples_is_unknown_and_none_at_all_is_none():
     ledger = LedgerBuilder().begin(init_s=2).step(2).checkpoint(0)
     ledger.resume(down_s=1, from_step=1, init_s=1).step(2).end()
 
-    found = use(ledger, [sample(at, 10 * at) for at in range(5)])
+    result = use(ledger, [sample(at, 10 * at) for at in range(5)])
 
-    assert found.total_joules == pytest.approx(40)
-    assert found.total_unknown_s == 3
+    assert result.total_joules == pytest.approx(40)
+    assert result.total_unknown_s == 3
     assert use(ledger, []) is None
     assert use(ledger, [sample(1, 10)]) is None
 
@@ -243,18 +243,18 @@ def test_samples_too_far_apart_tell_nothing():
     ledger = LedgerBuilder().begin(init_s=0).step(10 * MAX_GAP_S).end()
     samples = [sample(0, 0), sample(10, 5), sample(11 + MAX_GAP_S, 900)]
 
-    found = use(ledger, samples)
+    result = use(ledger, samples)
 
-    assert found.total_joules == pytest.approx(5)
-    assert found.total_unknown_s == pytest.approx(10 * MAX_GAP_S - 10)
+    assert result.total_joules == pytest.approx(5)
+    assert result.total_unknown_s == pytest.approx(10 * MAX_GAP_S - 10)
 
 
 def test_what_lies_outside_the_run_is_not_its_energy():
     samples = [sample(-2, 0), sample(2, 40), sample(8, 100), sample(12, 140)]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.joules["init"] == pytest.approx(20)
-    assert found.total_joules == pytest.approx(100)
+    assert result.joules["init"] == pytest.approx(20)
+    assert result.total_joules == pytest.approx(100)
 
 
 @pytest.mark.parametrize("jump_s", [-3600, -2, 2, 3600])
@@ -262,10 +262,10 @@ def test_energy_is_unknown_while_the_wall_clock_jumps(jump_s):
     samples = [
         sample(at, 10 * at, wall=WALL + (jump_s if at > 4 else 0)) for at in range(11)
     ]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(90)
-    assert found.total_unknown_s == 1
+    assert result.total_joules == pytest.approx(90)
+    assert result.total_unknown_s == 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -285,10 +285,10 @@ def test_what_counters_show_after_a_sleep_is_not_the_runs_energy(
         base, wall = (after, WALL + slept_s) if at > 4 else (before, WALL)
         samples.append(sample(at, base + 10 * at, limit=limit, wall=wall))
 
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(90, rel=1e-6)
-    assert found.total_unknown_s == 1
+    assert result.total_joules == pytest.approx(90, rel=1e-6)
+    assert result.total_unknown_s == 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -298,13 +298,13 @@ def test_a_counter_that_began_again_far_from_its_range_did_not_wrap(before, watt
         sample(at, (before if at < 5 else 0.0) + watts * at, limit=RAPL_J)
         for at in range(11)
     ]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
     if samples[5].joules >= samples[4].joules:
-        assert found.total_joules <= MOST_W * 10
+        assert result.total_joules <= MOST_W * 10
     else:
-        assert found.total_joules == pytest.approx(9 * watts)
-        assert found.total_unknown_s == 1
+        assert result.total_joules == pytest.approx(9 * watts)
+        assert result.total_unknown_s == 1
 
 
 def test_no_counter_rises_faster_than_a_machine_draws():
@@ -312,19 +312,19 @@ def test_no_counter_rises_faster_than_a_machine_draws():
         sample(at, 10 * at + (5000 if at > 4 else 0), counter="gpu0")
         for at in range(11)
     ]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(90)
-    assert found.unknown_s["eval_forward"] == 1
+    assert result.total_joules == pytest.approx(90)
+    assert result.unknown_s["eval_forward"] == 1
 
 
 def test_a_ledger_without_a_monotonic_clock_goes_by_the_wall_clock():
     ledger = LedgerBuilder(with_mono=False).begin(init_s=2).step(3).end()
-    found = use(ledger, [sample(at, 10 * at, mono=9e5) for at in range(6)])
+    result = use(ledger, [sample(at, 10 * at, mono=9e5) for at in range(6)])
 
-    assert found.joules["init"] == pytest.approx(20)
-    assert found.joules["train"] == pytest.approx(30)
-    assert found.total_joules == pytest.approx(50)
+    assert result.joules["init"] == pytest.approx(20)
+    assert result.joules["train"] == pytest.approx(30)
+    assert result.total_joules == pytest.approx(50)
 
 
 def test_files_are_read_but_for_what_a_crash_cut(tmp_path):
@@ -378,30 +378,30 @@ def test_intervals_add_up_to_what_the_counter_rose_by(data):
         samples.append(sample(at, joules, limit=limit))
         risen += rise * min(1, (length - before) / (at - before))
 
-    found = use(ledger, samples)
+    result = use(ledger, samples)
     if length == 0:
-        assert found is None
+        assert result is None
 
         return
 
-    assert found.total_joules == pytest.approx(risen, abs=1e-3)
-    assert found.total_unknown_s == pytest.approx(0, abs=1e-9)
-    assert set(found.joules) == set(INTERVALS)
+    assert result.total_joules == pytest.approx(risen, abs=1e-3)
+    assert result.total_unknown_s == pytest.approx(0, abs=1e-9)
+    assert set(result.joules) == set(INTERVALS)
 
 
 def test_a_counter_that_stands_still_used_nothing_and_small_uses_count_once():
     samples = [sample(at, 7.0 + 0.25 * (at > 5), limit=100) for at in range(11)]
-    found = use(run_of_ten_seconds(), samples)
+    result = use(run_of_ten_seconds(), samples)
 
-    assert found.total_joules == pytest.approx(0.25)
-    assert found.total_unknown_s == 0
+    assert result.total_joules == pytest.approx(0.25)
+    assert result.total_unknown_s == 0
 
 
 def test_samples_as_far_apart_as_may_be_are_still_known():
     ledger = LedgerBuilder().begin(init_s=0).step(MAX_GAP_S).end()
-    found = use(ledger, [sample(0, 0), sample(MAX_GAP_S, 60)])
+    result = use(ledger, [sample(0, 0), sample(MAX_GAP_S, 60)])
 
-    assert (found.total_joules, found.total_unknown_s) == (60, 0)
+    assert (result.total_joules, result.total_unknown_s) == (60, 0)
 
 
 def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():

@@ -67,25 +67,25 @@ def test_parts_add_up_to_the_time():
 
 def test_pure_training_splits_into_utterances_and_throughput():
     # Twice the epochs on a machine three times as fast.
-    found = pair(run_of(2), run_of(4, train_s=1 / 3))
+    result = pair(run_of(2), run_of(4, train_s=1 / 3))
 
-    assert found.ratio == pytest.approx(2 / 3, rel=1e-5)
-    assert found.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-5)
-    assert found.factors["hardware_throughput"] == pytest.approx(1 / 3, rel=1e-5)
+    assert result.ratio == pytest.approx(2 / 3, rel=1e-5)
+    assert result.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-5)
+    assert result.factors["hardware_throughput"] == pytest.approx(1 / 3, rel=1e-5)
 
     others = set(FACTORS) - {"statistical_efficiency", "hardware_throughput"}
-    assert all(found.factors[name] == pytest.approx(1, abs=1e-5) for name in others)
+    assert all(result.factors[name] == pytest.approx(1, abs=1e-5) for name in others)
 
 
 def test_what_the_machine_took_is_a_factor_of_its_own():
     # Steps take three times as long: 1.5 times because of the recipe, twice because of
     # the machine.
     disturbed = run_of(2, train_s=3.0, host_share=0.5)
-    found = pair(run_of(2), disturbed)
+    result = pair(run_of(2), disturbed)
 
-    assert found.factors["host"] == pytest.approx(2)
-    assert found.factors["hardware_throughput"] == pytest.approx(1.5)
-    assert found.throughput_ratio == pytest.approx(1 / 3)
+    assert result.factors["host"] == pytest.approx(2)
+    assert result.factors["hardware_throughput"] == pytest.approx(1.5)
+    assert result.throughput_ratio == pytest.approx(1 / 3)
 
 
 def test_the_machines_factor_is_weighted_by_the_time_of_steps():
@@ -105,17 +105,17 @@ def test_a_machine_that_took_as_much_from_both_explains_nothing():
 
 
 def test_a_part_that_one_run_lacks_is_a_finite_factor():
-    found = pair(run_of(2), run_of(2, init_s=40))
+    result = pair(run_of(2), run_of(2, init_s=40))
 
-    assert found.factors["startup"] == pytest.approx(found.ratio) == pytest.approx(2)
+    assert result.factors["startup"] == pytest.approx(result.ratio) == pytest.approx(2)
 
 
 def test_a_factor_is_weighted_by_its_part_of_the_time():
-    found = pair(run_of(2, init_s=40), run_of(4, init_s=40))
+    result = pair(run_of(2, init_s=40), run_of(4, init_s=40))
 
-    assert found.utterances_ratio == 2
-    assert found.factors["statistical_efficiency"] == pytest.approx(found.ratio)
-    assert 1 < found.ratio < 2
+    assert result.utterances_ratio == 2
+    assert result.factors["statistical_efficiency"] == pytest.approx(result.ratio)
+    assert 1 < result.ratio < 2
 
 
 def test_runs_change_places():
@@ -149,9 +149,9 @@ def test_a_run_without_utterances_is_not_decomposed():
 
 
 def test_equal_runs_have_no_factors():
-    found = pair(run_of(2), run_of(2))
+    result = pair(run_of(2), run_of(2))
 
-    assert found.ratio == product(found) == 1
+    assert result.ratio == product(result) == 1
 
 
 @settings(deadline=None, max_examples=150)
@@ -168,10 +168,10 @@ def test_the_factors_multiply_to_the_ratio_for_any_ledgers(one, other):
 
         assume(parts[-1].total_s > 0)
 
-    found = pair(*parts)
+    result = pair(*parts)
 
-    assert set(found.factors) == set(FACTORS)
-    assert product(found) == pytest.approx(found.ratio, rel=2e-14)
+    assert set(result.factors) == set(FACTORS)
+    assert product(result) == pytest.approx(result.ratio, rel=2e-14)
 
 
 def by_hand(number, seconds, total):
@@ -189,16 +189,16 @@ def by_hand(number, seconds, total):
 
 def test_twice_the_evaluations_are_statistical_efficiency_and_their_cost_is_evaluation():
     # 2 epochs of 20 s and an evaluation of 5 s, against 4 epochs with one of 6 s.
-    found = pair(run_of(2, forward_s=5), run_of(4, forward_s=6))
+    result = pair(run_of(2, forward_s=5), run_of(4, forward_s=6))
     total = (2 * 25, 4 * 26)
     of_utterances, _ = by_hand((160, 320), (40, 80), total)
     of_evaluations, of_cost = by_hand((2, 4), (10, 24), total)
     expected = of_utterances * of_evaluations
 
-    assert found.factors["statistical_efficiency"] == pytest.approx(expected, rel=1e-6)
-    assert found.factors["evaluation"] == pytest.approx(of_cost, rel=1e-6)
-    assert found.factors["hardware_throughput"] == pytest.approx(1, rel=1e-6)
-    assert found.evaluations_ratio == pytest.approx(2)
+    assert result.factors["statistical_efficiency"] == pytest.approx(expected, rel=1e-6)
+    assert result.factors["evaluation"] == pytest.approx(of_cost, rel=1e-6)
+    assert result.factors["hardware_throughput"] == pytest.approx(1, rel=1e-6)
+    assert result.evaluations_ratio == pytest.approx(2)
     # The same evaluations more often cost no more each.
     assert (
         pair(run_of(2, forward_s=5), run_of(4, forward_s=5)).factors["evaluation"] == 1
@@ -224,34 +224,34 @@ def test_evaluating_the_same_training_more_often_is_evaluation():
         seldom.checkpoint(2.0).evaluate(epoch, 0.1, forward_s=5)
 
     seldom = parts_until(seldom.events, elapsed_s(seldom.events)[-1])
-    found = pair(seldom, often)
+    result = pair(seldom, often)
 
-    assert found.ratio == pytest.approx(68 / 54)
-    assert product(found) == pytest.approx(found.ratio)
-    assert found.factors["statistical_efficiency"] == pytest.approx(1)
+    assert result.ratio == pytest.approx(68 / 54)
+    assert product(result) == pytest.approx(result.ratio)
+    assert result.factors["statistical_efficiency"] == pytest.approx(1)
 
     _, of_rate_and_cost = by_hand((1, 1), (10, 20), (54, 68))
-    assert found.factors["evaluation"] == pytest.approx(of_rate_and_cost, rel=1e-6)
+    assert result.factors["evaluation"] == pytest.approx(of_rate_and_cost, rel=1e-6)
 
     _, of_checkpoints = by_hand((1, 1), (4, 8), (54, 68))
 
-    assert found.factors["other"] == pytest.approx(of_checkpoints, rel=1e-6)
-    assert found.evaluations_ratio == pytest.approx(2)
+    assert result.factors["other"] == pytest.approx(of_checkpoints, rel=1e-6)
+    assert result.evaluations_ratio == pytest.approx(2)
 
 
 def test_waiting_is_what_an_utterance_waits():
-    found = pair(run_of(2, wait_s=0.5), run_of(4, wait_s=0.5))
+    result = pair(run_of(2, wait_s=0.5), run_of(4, wait_s=0.5))
 
-    assert found.factors["input_wait"] == pytest.approx(1, rel=1e-9)
-    assert found.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-9)
+    assert result.factors["input_wait"] == pytest.approx(1, rel=1e-9)
+    assert result.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-9)
 
 
 def test_an_evaluation_that_takes_no_time_in_one_run_is_all_cost():
-    found = pair(run_of(2), run_of(4, forward_s=10))
+    result = pair(run_of(2), run_of(4, forward_s=10))
 
-    assert found.ratio == pytest.approx(3)
-    assert product(found) == pytest.approx(3, rel=2e-14)
-    assert found.factors["evaluation"] > 1
+    assert result.ratio == pytest.approx(3)
+    assert product(result) == pytest.approx(3, rel=2e-14)
+    assert result.factors["evaluation"] > 1
 
 
 def test_groups_multiply_to_the_ratio_of_their_geometric_means():
@@ -260,17 +260,17 @@ def test_groups_multiply_to_the_ratio_of_their_geometric_means():
 
     # 40, 60 and 80 s; 3 * 23 and 5 * 23 s.
     headline = math.sqrt(69 * 115) / (40 * 60 * 80) ** (1 / 3)
-    found = decompose(first, second)
+    result = decompose(first, second)
     back = decompose(second, first)
 
-    assert found.ratio == pytest.approx(headline, rel=1e-9)
-    assert product(found) == pytest.approx(found.ratio, rel=2e-14)
+    assert result.ratio == pytest.approx(headline, rel=1e-9)
+    assert product(result) == pytest.approx(result.ratio, rel=2e-14)
     # 240 and 400 utterances against 160 each; 4 a second against 4, 8/3 and 2.
-    assert found.utterances_ratio == pytest.approx(math.sqrt(240 * 400) / 160)
-    assert found.throughput_ratio == pytest.approx(4 / (4 * 8 / 3 * 2) ** (1 / 3))
-    assert (found.runs, found.never) == ((3, 2), (0, 0))
+    assert result.utterances_ratio == pytest.approx(math.sqrt(240 * 400) / 160)
+    assert result.throughput_ratio == pytest.approx(4 / (4 * 8 / 3 * 2) ** (1 / 3))
+    assert (result.runs, result.never) == ((3, 2), (0, 0))
     for name in FACTORS:
-        assert found.factors[name] * back.factors[name] == pytest.approx(1, rel=2e-14)
+        assert result.factors[name] * back.factors[name] == pytest.approx(1, rel=2e-14)
 
 
 def test_a_group_of_none_is_not_decomposed():
@@ -337,11 +337,11 @@ def test_times_below_a_second_are_split_like_others():
 
 
 def test_a_part_that_only_the_first_has_is_a_finite_factor():
-    found = pair(run_of(2, init_s=40, wait_s=1), run_of(2))
+    result = pair(run_of(2, init_s=40, wait_s=1), run_of(2))
 
-    assert product(found) == pytest.approx(found.ratio) == pytest.approx(1 / 3)
-    assert found.factors["startup"] < 1
-    assert found.factors["input_wait"] < 1
+    assert product(result) == pytest.approx(result.ratio) == pytest.approx(1 / 3)
+    assert result.factors["startup"] < 1
+    assert result.factors["input_wait"] < 1
 
 
 def test_a_time_of_nothing_is_not_decomposed():
@@ -362,10 +362,10 @@ def test_steps_that_took_no_time_are_not_decomposed():
 
 def test_a_part_that_was_paid_no_known_number_of_times_is_all_cost():
     run = run_of(2, forward_s=5)
-    found = pair(dataclasses.replace(run, evaluations=0), run)
+    result = pair(dataclasses.replace(run, evaluations=0), run)
 
-    assert found.factors == {name: pytest.approx(1) for name in FACTORS}
-    assert found.evaluations_ratio is None
+    assert result.factors == {name: pytest.approx(1) for name in FACTORS}
+    assert result.evaluations_ratio is None
 
 
 def throughput(events, **options):
@@ -378,33 +378,36 @@ def test_steady_steps_alone_are_measured_and_the_others_counted():
         1, utterances=4
     )
 
-    found = throughput(ledger.events, warmup_steps=2)
+    result = throughput(ledger.events, warmup_steps=2)
 
-    assert (found.steps, found.warmup_steps, found.traced_steps) == (2, 2, 1)
+    assert (result.steps, result.warmup_steps, result.traced_steps) == (2, 2, 1)
     # 12 utterances and 30 s of audio in 2.5 s of training; the 0.5 s of waiting stand
     # apart.
-    assert found.utterances_per_s == 4.8
-    assert found.audio_s_per_s == 12.0
-    assert found.input_wait_share == pytest.approx(0.5 / 3)
-    assert found.padding_efficiency == 0.8
+    assert result.utterances_per_s == 4.8
+    assert result.audio_s_per_s == 12.0
+    assert result.input_wait_share == pytest.approx(0.5 / 3)
+    assert result.padding_efficiency == 0.8
 
 
 def test_each_session_warms_up_and_lost_steps_do_not_count():
     ledger = LedgerBuilder().begin().step(9).step(1).checkpoint().step(5)
     ledger.resume(down_s=1, from_step=2).step(9).step(3)
 
-    found = throughput(ledger.events, warmup_steps=1)
+    result = throughput(ledger.events, warmup_steps=1)
 
-    assert (found.steps, found.warmup_steps, found.utterances_per_s) == (2, 2, 2.0)
+    assert (result.steps, result.warmup_steps, result.utterances_per_s) == (2, 2, 2.0)
 
 
 def test_nothing_left_to_measure_is_none_and_not_zero():
-    found = throughput(LedgerBuilder().begin().step(1).events, warmup_steps=5)
+    result = throughput(LedgerBuilder().begin().step(1).events, warmup_steps=5)
 
     assert (
-        found.utterances_per_s is found.audio_s_per_s is found.input_wait_share is None
+        result.utterances_per_s
+        is result.audio_s_per_s
+        is result.input_wait_share
+        is None
     )
-    assert (found.steps, found.warmup_steps, found.padding_efficiency) == (0, 1, 0.8)
+    assert (result.steps, result.warmup_steps, result.padding_efficiency) == (0, 1, 0.8)
     assert throughput([]).padding_efficiency is None
 
 
@@ -445,7 +448,7 @@ def test_a_step_that_says_nothing_usable_adds_nothing(nothing):
     ledger = LedgerBuilder().begin().step(1).step(1).step(1)
     ledger.events[-1]["value"] |= {"utterances": nothing, "audio_s": nothing}
 
-    found = throughput(ledger.events, warmup_steps=1)
+    result = throughput(ledger.events, warmup_steps=1)
 
-    assert (found.utterances_per_s, found.audio_s_per_s) == (4 / 2, 10 / 2)
-    assert found.mean_batch == 8 / 3
+    assert (result.utterances_per_s, result.audio_s_per_s) == (4 / 2, 10 / 2)
+    assert result.mean_batch == 8 / 3

@@ -33,30 +33,30 @@ def test_a_falling_curve_has_an_interval_in_order_that_narrows_on_the_way():
     # It meets 15 % at its 20th evaluation.
     widths = []
     for seen in (16, 17, 18, 19):
-        found = forecast(curve(POWER[:seen]), 0.15, metric="wer", window=1)
+        result = forecast(curve(POWER[:seen]), 0.15, metric="wer", window=1)
 
-        assert found.known
-        assert found.met_s is None
+        assert result.known
+        assert result.met_s is None
         assert (
             60 * seen
-            < found.not_before_s
-            <= found.low_s
-            <= found.middle_s
-            <= found.high_s
+            < result.not_before_s
+            <= result.low_s
+            <= result.middle_s
+            <= result.high_s
         )
-        assert found.low_s % 60 == 0  # rules are met at evaluations
+        assert result.low_s % 60 == 0  # rules are met at evaluations
 
-        widths.append(found.high_s - found.low_s)
+        widths.append(result.high_s - result.low_s)
 
     assert widths[-1] < widths[0]
-    assert found.low_s <= 20 * 60 <= found.high_s
+    assert result.low_s <= 20 * 60 <= result.high_s
 
 
 def test_a_target_that_was_met_says_when():
-    found = forecast(curve(POWER), 0.15, window=1)
+    result = forecast(curve(POWER), 0.15, window=1)
 
-    assert found.met_s == 20 * 60
-    assert not found.known
+    assert result.met_s == 20 * 60
+    assert not result.known
     # The median of three comes an evaluation later.
     assert forecast(curve(POWER), 0.15, window=3).met_s == 21 * 60
 
@@ -89,11 +89,11 @@ def test_a_target_that_was_met_says_when():
     ],
 )
 def test_what_is_not_known_says_why(values, target, reason):
-    found = forecast(curve(values), target, window=1)
+    result = forecast(curve(values), target, window=1)
 
-    assert not found.known
-    assert found.met_s is None
-    assert reason in found.reason
+    assert not result.known
+    assert result.met_s is None
+    assert reason in result.reason
 
 
 STEPS = {
@@ -106,10 +106,10 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_a_learning_rate_that_changes_in_steps_is_not_forecast(name):
     schedule = {"class_name": name, "config": STEPS[name]}
-    found = forecast(curve(POWER[:17]), 0.15, window=1, learning_rate=schedule)
+    result = forecast(curve(POWER[:17]), 0.15, window=1, learning_rate=schedule)
 
-    assert not found.known
-    assert "the learning rate changes in steps" in found.reason
+    assert not result.known
+    assert "the learning rate changes in steps" in result.reason
 
 
 def test_a_smooth_learning_rate_is_forecast():
@@ -162,10 +162,10 @@ def test_a_smooth_curve_with_noise_rises_and_jumps_by_little():
 
 
 def test_what_surely_takes_longer_is_known_before_an_interval_is():
-    found = forecast(curve(POWER[:10]), 0.15, window=1)
+    result = forecast(curve(POWER[:10]), 0.15, window=1)
 
-    assert not found.known
-    assert 600 < found.not_before_s < 20 * 60
+    assert not result.known
+    assert 600 < result.not_before_s < 20 * 60
     # A curve that has not bent has not even that.
     assert forecast(curve([1 - 0.01 * n for n in range(15)]), 0.35).not_before_s is None
 
@@ -180,11 +180,11 @@ def test_no_bound_and_no_interval_is_broken_by_a_cliff(window, edge, sinks):
     met_s = first_sustained(points, 0.35, metric="wer", window=window).seconds
 
     for seen in range(1, len(points)):
-        found = forecast(points[:seen], 0.35, metric="wer", window=window)
+        result = forecast(points[:seen], 0.35, metric="wer", window=window)
 
-        if found.met_s is None:
-            assert found.not_before_s is None or found.not_before_s < met_s
-            assert not found.known or found.low_s <= met_s <= found.high_s
+        if result.met_s is None:
+            assert result.not_before_s is None or result.not_before_s < met_s
+            assert not result.known or result.low_s <= met_s <= result.high_s
 
 
 def test_clocks_that_stood_still_or_ran_backwards_are_not_forecast():
@@ -251,15 +251,15 @@ def test_a_rule_of_three_answers_later():
     pace=st.floats(1e-3, 1e5),
 )
 def test_any_curve_gets_an_ordered_interval_or_a_reason(values, target, window, pace):
-    found = forecast(curve(values, pace), target, window=window)
-    if found.known:
-        ends = [found.not_before_s, found.low_s, found.middle_s, found.high_s]
+    result = forecast(curve(values, pace), target, window=window)
+    if result.known:
+        ends = [result.not_before_s, result.low_s, result.middle_s, result.high_s]
 
         assert all(map(math.isfinite, ends))
         assert ends == sorted(ends)
-        assert found.low_s > len(values) * pace
+        assert result.low_s > len(values) * pace
     else:
-        assert found.reason or found.met_s is not None
+        assert result.reason or result.met_s is not None
 
 
 def test_what_the_clock_counts_in_does_not_matter():
@@ -273,12 +273,12 @@ def test_what_the_clock_counts_in_does_not_matter():
 
 def test_an_accuracy_is_forecast_by_what_it_leaves():
     errors = forecast(curve(POWER[:17]), 0.15, metric="wer", window=1)
-    found = forecast(
+    result = forecast(
         curve([1 - v for v in POWER[:17]]), 0.85, metric="accuracy", window=1
     )
 
-    assert found.target == 0.85
-    assert found.high_s == pytest.approx(errors.high_s)
+    assert result.target == 0.85
+    assert result.high_s == pytest.approx(errors.high_s)
 
 
 def test_an_accuracy_that_was_met_has_its_time():

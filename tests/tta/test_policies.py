@@ -30,17 +30,21 @@ def curve(*values, every_s=10.0):
 
 
 def test_a_crossing_lies_between_the_last_miss_and_the_first_hit():
-    found = bracket(curve(0.5, 0.3, 0.1), 0.15, window=1)
+    result = bracket(curve(0.5, 0.3, 0.1), 0.15, window=1)
 
-    assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, 30.0, False)
-    assert found.interpolated_s == pytest.approx(27.5)
+    assert (result.last_miss_s, result.first_hit_s, result.censored) == (
+        20.0,
+        30.0,
+        False,
+    )
+    assert result.interpolated_s == pytest.approx(27.5)
 
 
 def test_a_median_is_about_its_middle_evaluation():
-    found = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
+    result = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
 
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (20.0, 30.0, 40.0)
-    assert found.interpolated_s == pytest.approx(25.0)
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (20.0, 30.0, 40.0)
+    assert result.interpolated_s == pytest.approx(25.0)
 
 
 @settings(deadline=None, max_examples=200)
@@ -60,27 +64,27 @@ def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(
     ]
     target = 0.1
 
-    found = bracket(points, target, window=window)
+    result = bracket(points, target, window=window)
 
-    assert found.last_miss_s <= crossing_s * (1 + 1e-9)
-    assert found.censored == (
+    assert result.last_miss_s <= crossing_s * (1 + 1e-9)
+    assert result.censored == (
         not first_sustained(points, target, window=window).reached
     )
 
-    if not found.censored:
-        assert crossing_s <= found.first_hit_s * (1 + 1e-9)
+    if not result.censored:
+        assert crossing_s <= result.first_hit_s * (1 + 1e-9)
 
         # And it is as narrow as the curve's evaluations allow.
         edges = [0.0, *times]
-        assert edges.index(found.first_hit_s) == edges.index(found.last_miss_s) + 1
+        assert edges.index(result.first_hit_s) == edges.index(result.last_miss_s) + 1
 
 
 def test_windows_of_an_even_number_have_their_middle_between_two_evaluations():
-    found = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
+    result = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
 
     # The first four have a median of 0.35 at 25 s, the last four one of 0.2 at 35 s.
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (25.0, 35.0, 50.0)
-    assert found.interpolated_s == pytest.approx(35 - 10 / 3)
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (25.0, 35.0, 50.0)
+    assert result.interpolated_s == pytest.approx(35 - 10 / 3)
 
 
 def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
@@ -89,30 +93,34 @@ def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
 
 
 def test_a_first_window_that_hits_has_no_point_to_interpolate_from():
-    found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
+    result = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
 
-    assert found.last_miss_s == 0.0
-    assert found.first_hit_s == 10.0
-    assert found.interpolated_s is None
-    assert found.rule_s == 30.0
+    assert result.last_miss_s == 0.0
+    assert result.first_hit_s == 10.0
+    assert result.interpolated_s is None
+    assert result.rule_s == 30.0
 
 
 def test_the_bracket_is_about_the_middle_of_the_window():
-    found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
+    result = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (10.0, 20.0, 30.0)
 
 
 def test_never_is_censored_at_the_last_evaluation():
-    found = bracket(curve(0.5, 0.4), 0.2, window=1)
+    result = bracket(curve(0.5, 0.4), 0.2, window=1)
 
-    assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, None, True)
+    assert (result.last_miss_s, result.first_hit_s, result.censored) == (
+        20.0,
+        None,
+        True,
+    )
     assert bracket([], 0.2, window=1).last_miss_s == 0.0
 
 
 def test_a_hit_without_half_a_window_behind_it_is_censored():
-    found = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
+    result = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
 
-    assert (found.last_miss_s, found.rule_s, found.censored) == (30.0, 40.0, True)
+    assert (result.last_miss_s, result.rule_s, result.censored) == (30.0, 40.0, True)
     assert bracket(curve(0.5, 0.1), 0.2, window=3).last_miss_s == 0.0
 
 
@@ -123,29 +131,29 @@ def test_nothing_is_interpolated_from_a_diverged_evaluation():
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.floats(0, 1), max_size=10), st.floats(0, 1), st.integers(1, 4))
 def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
-    found = bracket(curve(*values), target, window=window)
+    result = bracket(curve(*values), target, window=window)
     seconds = first_sustained(curve(*values), target, window=window).seconds
 
-    assert found.censored == (seconds is None)
+    assert result.censored == (seconds is None)
 
     if seconds is not None:
-        assert found.rule_s == seconds
+        assert result.rule_s == seconds
 
-        early_s = seconds - 5.0 * (window - 1) - found.first_hit_s
+        early_s = seconds - 5.0 * (window - 1) - result.first_hit_s
         # The first whole window may be about an evaluation before its middle.
         assert early_s == 0 or (early_s > 0 and seconds == 10.0 * window)
 
-    if found.interpolated_s is not None:
-        assert found.last_miss_s <= found.interpolated_s <= found.first_hit_s
+    if result.interpolated_s is not None:
+        assert result.last_miss_s <= result.interpolated_s <= result.first_hit_s
 
 
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
-    found = bracket(curve(0.5, 0.1), 0.3, window=window)
+    result = bracket(curve(0.5, 0.1), 0.3, window=window)
 
-    assert found.last_miss_s == 10.0
-    assert found.first_hit_s == 20.0 if window == 1 else 15.0
-    assert found.interpolated_s == 15.0
+    assert result.last_miss_s == 10.0
+    assert result.first_hit_s == 20.0 if window == 1 else 15.0
+    assert result.interpolated_s == 15.0
 
 
 @pytest.fixture
@@ -186,9 +194,9 @@ def events():
     ],
 )
 def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
-    found, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
+    result, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
 
-    assert (found.epoch, found.seconds) == (epoch, seconds)
+    assert (result.epoch, result.seconds) == (epoch, seconds)
     assert bracket.rule_s == seconds
     assert bracket.last_miss_s < bracket.first_hit_s <= seconds
 
@@ -282,9 +290,9 @@ def overlapped(*, policy, window=1, until=0.1):
 
     decoded(ledger, 3, cers[2])
     line = Timeline(ledger.end().events)
-    found, bracket = policy.time_to_accuracy(line, until, window=window)
+    result, bracket = policy.time_to_accuracy(line, until, window=window)
 
-    return found.seconds, bracket
+    return result.seconds, bracket
 
 
 def decoded(ledger, epoch, cer):
@@ -395,9 +403,9 @@ def test_what_comes_before_the_first_evaluation_is_no_evaluation():
     )
     events = ledger.event("epoch_stop", epoch_num=1).end().events
 
-    found, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
+    result, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
 
-    assert found.seconds == 6
+    assert result.seconds == 6
 
 
 def accuracy_curve(events, metric):
@@ -429,13 +437,13 @@ def test_the_curve_has_a_point_at_the_end_of_each_epoch():
 
 
 def test_the_median_of_three_epochs_decides_not_the_first_crossing():
-    found = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
+    result = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
 
-    assert found.epoch == 4
-    assert found.seconds == 10.0
-    assert found.value == 0.09
-    assert found.reached is True
-    assert found.minutes == pytest.approx(10 / 60)
+    assert result.epoch == 4
+    assert result.seconds == 10.0
+    assert result.value == 0.09
+    assert result.reached is True
+    assert result.minutes == pytest.approx(10 / 60)
 
 
 def test_the_target_itself_is_good_enough():
@@ -447,13 +455,13 @@ def test_fewer_than_three_epochs_decide_nothing():
 
 
 def test_never_has_neither_time_nor_epoch():
-    found = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
+    result = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
 
-    assert found.seconds is None
-    assert found.minutes is None
-    assert found.epoch is None
-    assert found.value is None
-    assert (found.metric, found.target, found.window) == ("cer", 0.1, 3)
+    assert result.seconds is None
+    assert result.minutes is None
+    assert result.epoch is None
+    assert result.value is None
+    assert (result.metric, result.target, result.window) == ("cer", 0.1, 3)
 
 
 def test_another_metric_and_another_window():
@@ -517,14 +525,14 @@ rates = st.lists(st.floats(0, 1.5, allow_nan=False), max_size=12)
 @settings(deadline=None, max_examples=100)
 @given(rates, st.floats(0, 1), st.integers(1, 5))
 def test_it_is_the_first_epoch_at_which_the_rule_holds(cers, target, window):
-    found = time_to_accuracy(run_of(*cers), target, window=window)
+    result = time_to_accuracy(run_of(*cers), target, window=window)
     holds = [
         last
         for last in range(window, len(cers) + 1)
         if statistics.median(cers[last - window : last]) <= target
     ]
 
-    assert found.epoch == (holds[0] if holds else None)
+    assert result.epoch == (holds[0] if holds else None)
 
 
 @settings(deadline=None, max_examples=100)
@@ -592,7 +600,7 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
         for n, value in enumerate(values, start=1)
     ]
     first = next((point for point in points if point.value <= target), None)
-    found = first_sustained(points, target, window=1)
+    result = first_sustained(points, target, window=1)
     limits = bracket(points, target, window=1)
     history = [{"cer": value} for value in values]
 
@@ -603,12 +611,12 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
     ]
 
     if first is None:
-        assert not found.reached
+        assert not result.reached
         assert limits.censored
     else:
         number = points.index(first) + 1
 
-        assert (found.epoch, found.seconds) == (first.epoch, first.elapsed_s)
+        assert (result.epoch, result.seconds) == (first.epoch, first.elapsed_s)
         assert (limits.first_hit_s, limits.read_s) == (float(number), float(number))
         assert limits.last_miss_s == number - 1
 
@@ -623,10 +631,10 @@ def test_a_longer_window_covers_as_many_epochs_on_any_grid(finer, window):
         for n, value in enumerate(values, start=1)
     ]
 
-    found = first_sustained(points, target, window=window)
+    result = first_sustained(points, target, window=window)
 
-    if found.reached:
-        assert found.epoch >= window
+    if result.reached:
+        assert result.epoch >= window
 
     covered = evaluations_in(window, per_epoch)
 

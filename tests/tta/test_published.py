@@ -15,8 +15,8 @@ published = pytest.mark.skipif(
 
 
 def time_s(run, target, name, metric="wer"):
-    found, _ = POLICIES[name].time_to_accuracy(run.timeline, target, metric=metric)
-    return found.seconds
+    result, _ = POLICIES[name].time_to_accuracy(run.timeline, target, metric=metric)
+    return result.seconds
 
 
 @published
@@ -254,10 +254,10 @@ def test_an_mlperf_log_states_gradient_accumulation_once(tmp_path):
         load_log(accumulating.end().write(tmp_path / "acc")), tmp_path / "result_1.txt"
     )
 
-    found = (tmp_path / "result_1.txt").read_text()
+    result = (tmp_path / "result_1.txt").read_text()
 
-    assert found.count('"gradient_accumulation_steps"') == 1
-    assert '"gradient_accumulation_steps", "value": 4' in found
+    assert result.count('"gradient_accumulation_steps"') == 1
+    assert '"gradient_accumulation_steps", "value": 4' in result
 
 
 def test_an_epoch_of_a_log_has_the_samples_that_it_states(tmp_path):

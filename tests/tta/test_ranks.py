@@ -31,12 +31,14 @@ def test_exact_times_have_the_usual_test_of_groups(ones, others):
     first = rng.standard_normal(ones)
     second = 0.5 + rng.standard_normal(others)
 
-    found = compare_ends(exact(first), exact(second), "groups", 0.95)
+    comparison = compare_ends(exact(first), exact(second), "groups", 0.95)
 
-    assert found.p_value == pytest.approx(
+    assert comparison.p_value == pytest.approx(
         mannwhitneyu(first, second, method="exact").pvalue
     )
-    assert found.estimate == pytest.approx(np.median(second[:, None] - first[None]))
+    assert comparison.estimate == pytest.approx(
+        np.median(second[:, None] - first[None])
+    )
 
 
 def test_large_groups_have_the_normal_distribution():
@@ -44,10 +46,10 @@ def test_large_groups_have_the_normal_distribution():
     first = rng.standard_normal(80)
     second = 0.2 + rng.standard_normal(70)
 
-    found = compare_ends(exact(first), exact(second), "groups", 0.95)
+    comparison = compare_ends(exact(first), exact(second), "groups", 0.95)
     usual = mannwhitneyu(first, second, method="exact").pvalue
 
-    assert found.p_value == pytest.approx(usual, rel=0.01)
+    assert comparison.p_value == pytest.approx(usual, rel=0.01)
 
 
 @pytest.mark.parametrize("pairs", [6, 9, 20])
@@ -56,9 +58,9 @@ def test_exact_times_have_the_usual_test_of_pairs(pairs):
     first = rng.standard_normal(pairs)
     second = 0.5 + rng.standard_normal(pairs)
 
-    found = compare_ends(exact(first), exact(second), "pairs", 0.95)
+    comparison = compare_ends(exact(first), exact(second), "pairs", 0.95)
 
-    assert found.p_value == pytest.approx(
+    assert comparison.p_value == pytest.approx(
         wilcoxon(second - first, method="exact").pvalue
     )
 
@@ -111,13 +113,13 @@ def test_wherever_the_times_lie_they_are_no_less_decided(first, second, places, 
         known.append((low, low + width))
         true.append(exact(low + width * places[8 * side : 8 * side + len(group)]))
 
-    found = compare_ends(*known, test, 0.95)
+    comparison = compare_ends(*known, test, 0.95)
     exactly = compare_ends(*true, test, 0.95)
 
-    assert found.p_value >= exactly.p_value - 1e-12
-    assert found.low <= exactly.low + 1e-9
-    assert found.high >= exactly.high - 1e-9
-    assert (found.p_value < 0.05) == (found.low > 0 or found.high < 0)
+    assert comparison.p_value >= exactly.p_value - 1e-12
+    assert comparison.low <= exactly.low + 1e-9
+    assert comparison.high >= exactly.high - 1e-9
+    assert (comparison.p_value < 0.05) == (comparison.low > 0 or comparison.high < 0)
 
 
 def test_runs_without_a_time_have_open_ends():

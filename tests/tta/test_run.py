@@ -65,11 +65,11 @@ def test_what_a_notebook_shows_of_a_run(run):
 
 
 def test_what_a_notebook_shows_of_a_time_to_accuracy(run):
-    found = run.time_to_accuracy(cer=0.25)
+    result = run.time_to_accuracy(cer=0.25)
 
-    assert found.summary == "18 s, at epoch 3"
-    assert "median of 3" in found._repr_html_()
-    assert "18 s, at epoch 3" in found._repr_html_()
+    assert result.summary == "18 s, at epoch 3"
+    assert "median of 3" in result._repr_html_()
+    assert "18 s, at epoch 3" in result._repr_html_()
 
 
 def test_a_notebook_says_never_where_the_target_was_not_reached(run):
