@@ -92,12 +92,14 @@ def lead(arguments: argparse.Namespace) -> None:
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
     secret = secrets.token_hex(32)
     hub = Hub(Cluster(addresses, 0), secret.encode())
+
     words = [sys.executable, __file__, "--secret", secret, "--addresses", *addresses]
     others = [
         subprocess.Popen([*words, "--rank", str(rank)]) for rank in range(1, count)
     ]
     missing = hub.await_all(lambda offer, name: "", 0, 120)
     assert not missing, missing
+
     hub.begin_training(
         asynchronous=arguments.asynchronous,
         block_steps=1,

@@ -161,10 +161,12 @@ def row(family: str, run_dir: Path, step: dict[str, Any]) -> dict[str, Any]:
     """Returns a family's row from a finished run and a timed step."""
     run = load_run(run_dir)
     experiment = load_config(FAMILIES[family]).experiment
+
     features = experiment.features.num_features
     classes = run_classes(run_dir)
     frames = _SECONDS * _FRAMES_A_SECOND
     flops = model_flops(experiment.model, features, classes, 1, frames, training=False)
+
     metric, value = TARGET
     met = run.time_to_accuracy(**{metric: value})
     last = {name: run.accuracy_curve(name)[-1] for name in ("cer", "wer")}

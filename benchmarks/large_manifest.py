@@ -194,12 +194,14 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     count = make_sidecars(manifest, folder)
     began_s = time.perf_counter()
     began_cpu_s = time.process_time()
+
     sidecars = (
         orjson.loads((folder / f"train-{n:05d}.json").read_bytes())
         for n in range(count)
     )
     packed = PackedIndex(folder, sidecars)
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
+
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / "dropped.json")
     packed.write_index("train", packing.content(), "planned", dropped, manifest_sha256)

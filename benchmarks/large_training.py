@@ -71,8 +71,10 @@ class MadeRecords:
         draw = np.random.default_rng(0)
         self.texts = made_texts()
         self.length = length
+
         labels = [packing.alphabet.encode(text) for text in self.texts]
         self.frames_needed = [ctc_frames_needed(item) for item in labels]
+
         # Pairs of equal bytes, which compress well and fast.
         frames = draw.integers(0x30, 0x41, (16, length), np.uint16) * 0x101
         width = packing.features.num_features

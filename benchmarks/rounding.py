@@ -97,10 +97,12 @@ def measured(
         for layer in [model.convolution, *model.normalisations, *model.recurrent]
         if layer.count_params()
     ]
+
     groups = {layer.name: [layer] for layer in layers}
     groups["all normalisations"] = list(model.normalisations)
     groups["all recurrent layers"] = list(model.recurrent)
     groups["all"] = layers
+
     set_precision(layers, "float32")
     exact = gradients(model, batches)
     result = {}

@@ -136,8 +136,10 @@ class _Source:
         self._config = config
         self._experiment = config.experiment
         check_twin(self._experiment)
+
         names = ("train", "validation")
         self._splits = {name: open_split(task["shard_dir"], name) for name in names}
+
         self._alphabet = check_splits(self._splits, self._experiment)
         statistics = self._splits["train"].feature_statistics()
         self._train, validation = (
@@ -177,8 +179,8 @@ class _Source:
             "targets",
             "target_window",
             "stop_at_targets",
+            "zero_output_layer",
         )
-        names += ("zero_output_layer",)
 
         return {
             "training": {name: getattr(training, name) for name in names},

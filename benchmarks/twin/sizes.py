@@ -106,10 +106,12 @@ def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
     )
     lengths[0] = size.frames
     label_lengths = np.maximum(1, lengths * LABELS_PER_FRAME).astype("int32")
+
     features = rng.normal(size=(size.batch, size.frames, NUM_FEATURES)).astype(
         "float32"
     )
     features[np.arange(size.frames) >= lengths[:, None]] = 0
+
     steps = rng.integers(1, BLANK, (size.batch, label_lengths.max()))
     labels = (steps.cumsum(axis=1) % BLANK).astype("int32")
     labels[np.arange(labels.shape[1]) >= label_lengths[:, None]] = 0

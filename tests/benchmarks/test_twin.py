@@ -133,10 +133,12 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     model = build_model(experiment, Alphabet(), compiled=True)
     other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
     copy_to_torch(model.recogniser, other)
+
     parameters = [p for p in other.parameters() if p.requires_grad]
     optimizer, rate = torch_optimizer(serialised(wanted()), parameters)
     ours = []
     theirs = []
+
     step, batch = _tfasr_step(model, parse_size("10x4x70"))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
 

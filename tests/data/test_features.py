@@ -52,8 +52,11 @@ def independent_features(samples, config):
     frames = np.stack([samples[s : s + config.window_samples] for s in starts]).astype(
         np.float64
     )
+
     energies = np.abs(scipy.fft.rfft(frames * window, axis=1))
-    energies = energies if config.spectrum == "magnitude" else energies**2
+    if config.spectrum == "power":
+        energies = energies**2
+
     frequencies = scipy.fft.rfftfreq(config.window_samples, 1 / config.sample_rate_hz)
     edges = np.linspace(
         mel(config.lower_edge_hz), mel(config.upper_edge_hz), config.num_mel_bins + 2

@@ -41,11 +41,15 @@ def test_it_is_what_json_makes_of_the_whole(tmp_path, unfit):
     ]
     dropped = Dropped(Selection(*groups), Rows(tmp_path))
     dropped.write(tmp_path / "dropped.json")
+
     fields = ("id", "reason", "detail")
     rows = [
         dict(zip(fields, row, strict=True)) for row in [*too_long, *unusable, *unfit]
     ]
-    reasons = {"no CTC path": 2, TOO_LONG: 1, "unreadable audio": 1} if unfit else {}
+    reasons = {}
+    if unfit:
+        reasons = {"no CTC path": 2, TOO_LONG: 1, "unreadable audio": 1}
+
     content = {"too_long": len(too_long), "bad": len(unusable) + len(unfit)}
     content |= {"reasons": reasons, "utterances": rows}
 

@@ -74,8 +74,18 @@ def test_the_same_utterances_are_read_from_the_file(both):
     assert large.utterances[3] == held.utterances[3]
     assert large.utterances[-1] == held.utterances[-1]
     assert large.utterances[2:8:3] == held.utterances[2:8:3]
+
+
+def test_there_is_no_utterance_beyond_the_last(both):
+    large, _ = both
+
     with pytest.raises(IndexError):
         large.utterances[9]
+
+
+def test_lengths_and_texts_are_the_same_from_the_file(both):
+    large, held = both
+
     assert large.duration_s == pytest.approx(held.duration_s)
     np.testing.assert_array_equal(large.frames, held.frames)
     np.testing.assert_array_equal(large.frames_needed, held.frames_needed)

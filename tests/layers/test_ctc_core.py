@@ -156,10 +156,13 @@ def compare_with_peers(rng, batches):
         )
         arguments = drawn(rng, 4, *sizes, rng.choice([0.3, 3.0]))
         logits, lengths, labels, label_lengths = arguments
+
         losses, gradient = core.ctc(*arguments, threads=2)
+
         expected = expected_of(*arguments)
         np.testing.assert_allclose(losses, expected[0], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(gradient, expected[1], atol=1e-5)
+
         has_path = np.isfinite(losses)
         their_losses, their_gradient = tensorflows(*arguments)
         np.testing.assert_allclose(losses, their_losses, rtol=1e-5, atol=1e-5)

@@ -256,10 +256,12 @@ def cudnn_lstm(
     width = input.shape[2]
     units = input_h.shape[2]
     sizes = [units * width] * 4 + [units * units] * 4 + [units] * 8
+
     parts = tf.split(params, sizes)
     kernel = tf.concat([tf.reshape(part, (units, width)) for part in parts[:4]], 0)
     recurrent = tf.concat([tf.reshape(part, (units, units)) for part in parts[4:8]], 0)
     bias = tf.concat(parts[8:12], 0) + tf.concat(parts[12:], 0)
+
     hidden = input_h[:, 0]
     cell = input_c[:, 0]
     outputs = []
@@ -267,9 +269,11 @@ def cudnn_lstm(
     for step in range(input.shape[1]):
         of_inputs = tf.matmul(input[:, step], kernel, transpose_b=True)
         of_states = tf.matmul(hidden, recurrent, transpose_b=True)
+
         entry, forget, new, exit_ = tf.split(of_inputs + of_states + bias, 4, axis=1)
         next_cell = tf.sigmoid(forget) * cell + tf.sigmoid(entry) * tf.tanh(new)
         next_hidden = tf.sigmoid(exit_) * tf.tanh(next_cell)
+
         runs = (step < sequence_lengths)[:, tf.newaxis]
         hidden = tf.where(runs, next_hidden, hidden)
         cell = tf.where(runs, next_cell, cell)
