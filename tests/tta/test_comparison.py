@@ -106,7 +106,7 @@ def test_a_gap_of_one_evaluation_is_undecided_and_one_of_many_is_not():
     assert compare(first, later).sooner == "first"
 
 
-def disturbed(brackets, *parts):
+def disturbed(brackets, parts):
     """The brackets of runs that the machine gave only a part of its time."""
     return [
         replace(b, undisturbed=part) for b, part in zip(brackets, parts, strict=True)
@@ -119,7 +119,7 @@ def test_a_difference_that_the_machine_explains_is_undecided():
 
     assert compare(first, second).sooner == "first"
 
-    comparison = compare(first, disturbed(second, *[0.5] * 5))
+    comparison = compare(first, disturbed(second, [0.5] * 5))
 
     assert comparison.sooner is None
     assert comparison.measured_p == compare(first, second).p_value
@@ -138,7 +138,7 @@ def test_disturbed_runs_of_the_faster_group_leave_the_verdict():
     second = hits(20, 22, 24, 26, 28, width=0)
 
     # Disturbed runs of the faster group make its lead larger, not smaller.
-    assert compare(disturbed(first, *[0.5] * 5), second).sooner == "first"
+    assert compare(disturbed(first, [0.5] * 5), second).sooner == "first"
 
 
 def test_looks_are_undecided_as_long_as_the_machine_explains_the_difference():
@@ -147,12 +147,12 @@ def test_looks_are_undecided_as_long_as_the_machine_explains_the_difference():
 
     assert decide(first, second).runs == 5
 
-    explained = decide(first, disturbed(second, *[0.5] * 12))
+    explained = decide(first, disturbed(second, [0.5] * 12))
 
     assert (explained.sooner, explained.runs) == (None, 12)
     assert "may explain the difference" in explained.verdict
     # Two of five runs were disturbed: the others show the difference.
-    assert decide(first, disturbed(second, *[0.5] * 2, *[1.0] * 10)).sooner == "first"
+    assert decide(first, disturbed(second, [0.5] * 2 + [1.0] * 10)).sooner == "first"
 
 
 @given(
@@ -166,7 +166,7 @@ def test_disturbances_never_make_a_verdict_easier(times, parts, test):
 
     plain = compare(first, second, test)
     comparison = compare(
-        disturbed(first, *of_runs[0]), disturbed(second, *of_runs[1]), test
+        disturbed(first, of_runs[0]), disturbed(second, of_runs[1]), test
     )
 
     if plain.p_value is not None:
