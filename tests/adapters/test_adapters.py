@@ -124,7 +124,7 @@ def test_names_may_be_given(tmp_path):
     assert noted(tmp_path, LOGS, {"perplexity": "val_whim"}) == {"perplexity": 3.0}
 
 
-def test_texts_are_scored_beside(tmp_path):
+def test_texts_are_scored_in_addition_to_logs(tmp_path):
     result = noted(tmp_path, {"val_loss": 0.5}, score=lambda: (["a b"], ["a c"]))
 
     assert (result["wer"], result["loss"]) == (0.5, 0.5)

@@ -136,7 +136,7 @@ def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
         (["ΟΔΟΣ Άνω"], " οδςάνω"),
     ],
 )
-def test_scripts(texts, expected):
+def test_an_alphabet_is_made_of_the_letters_of_any_script(texts, expected):
     alphabet = made(texts, source="auto")
     assert set(alphabet.characters) == set(expected)
 
@@ -163,7 +163,7 @@ def test_words_and_characters_of_scripts():
     assert join_words(["a", "b"]) == "a b"
 
 
-def test_an_alphabets_file(tmp_path):
+def test_an_alphabet_is_read_from_a_file_of_letters(tmp_path):
     path = listed(tmp_path, "\ufeffa\r\nb\n\u0065\u0301\nं\n".replace("ं\n", "कि\n"))
 
     assert set(made(["ab"], source=path).characters) == set(" abéकि")

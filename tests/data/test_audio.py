@@ -107,7 +107,7 @@ def test_what_lies_above_the_new_band_does_not_fold_into_it(tmp_path):
     assert np.abs(samples[800:-800]).max() < 0.5e-4
 
 
-def test_another_target_rate(tmp_path):
+def test_another_target_rate_gives_the_same_tone(tmp_path):
     path = write(tmp_path, "tone.wav", tone(16000), subtype="FLOAT")
 
     np.testing.assert_allclose(

@@ -156,7 +156,7 @@ def test_an_utterance_is_normalised_by_itself():
     np.testing.assert_allclose(normalised.std(axis=0), 1, atol=1e-3)
 
 
-def test_corpus_statistics_and_none():
+def test_features_are_normalised_by_the_corpus_or_not_at_all():
     features = tf.constant([[1.0, 10.0], [3.0, 30.0]])
     mean = tf.constant([1.0, 20.0])
     deviation = tf.constant([2.0, 5.0])
@@ -182,7 +182,7 @@ def test_senseless_sizes_are_refused(wrong, named):
         FeatureConfig(**wrong)
 
 
-def test_without_cepstra():
+def test_features_without_cepstra_are_the_energies_alone():
     config = FeatureConfig(num_mfcc=0)
 
     assert compute_features(chirp(0.2), config).shape[1] == config.num_features == 80

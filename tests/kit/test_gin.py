@@ -427,7 +427,7 @@ def test_a_plain_call_behaves_as_written_whatever_gin_parsed():
         gin.clear_config()
 
 
-def test_json():
+def test_a_config_becomes_json():
     plain = to_json(ExampleConfig(function=len, many=["x"]))
 
     assert json.loads(json.dumps(plain)) == plain

@@ -291,7 +291,7 @@ def test_what_has_no_loss_is_refused(changed, message):
         core.ctc(*arguments.values(), threads=1)
 
 
-def test_a_batch_of_nothing():
+def test_a_batch_without_utterances_has_no_losses():
     arguments = drawn(np.random.default_rng(4), 1, 5, 4, 2, 1.0)
     losses, gradient = core.ctc(*(x[:0] for x in arguments), threads=2)
 

@@ -156,7 +156,7 @@ def test_stateful_layers_go_on_where_they_stopped():
 
 
 @pytest.mark.parametrize("return_sequences", [False, True])
-def test_bidirectional(return_sequences):
+def test_both_directions_compute_what_keras_does(return_sequences):
     layers = [
         keras.layers.Bidirectional(kind(4, return_sequences=return_sequences))
         for kind in (keras.layers.LSTM, LSTM)
@@ -340,7 +340,7 @@ def test_second_derivatives_are_refused(dtype):
         outer.gradient(gradient, inputs)
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_gives_empty_outputs():
     assert LSTM(3, return_sequences=True)(tf.zeros((0, 4, 2))).shape == (0, 4, 3)
 
 

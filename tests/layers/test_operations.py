@@ -116,7 +116,7 @@ def test_they_compute_what_the_callbacks_do(monkeypatch, kind, policy, masked):
     assert "PyFuncStateless" in callback_types and not callback_types & NATIVE
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_gives_empty_outputs():
     layer = layer_of("lstm", "float32")
     layer.build((None, None, 3))
     step, types = traced(layer, masked=False)

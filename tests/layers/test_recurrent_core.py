@@ -62,7 +62,9 @@ def as_float(array):
     dtype=st.sampled_from(["float32", "bfloat16"]),
     threads=st.integers(1, 5),
 )
-def test_all_agree(sizes, gates, density, dtype, threads):
+def test_all_instruction_sets_and_numbers_of_threads_agree(
+    sizes, gates, density, dtype, threads
+):
     given_dtype = "float32" if dtype == "float32" else ml_dtypes.bfloat16
     arrays = problem(*sizes, gates, density, given_dtype)
     ceiling = 0.7

@@ -88,7 +88,7 @@ def test_sys1_is_faster_than_sys10_at_the_harder_targets_alone():
     assert faster == {("cer", 0.07), ("wer", 0.202), ("wer", 0.192)}
 
 
-def test_the_papers_figures():
+def test_published_prices_and_times_are_those_that_the_paper_prints():
     tables = published("paper").tables
 
     assert [row["total_usd"] for row in tables["Table 1"].rows] == [
@@ -510,7 +510,7 @@ def tables_of(*run_dirs, targets=(("cer", 0.1),)):
     return {table.name: table for table in paper_tables(made, group_results(made))}
 
 
-def test_the_machines(small, large):
+def test_machines_are_described_as_far_as_they_are_known(small, large):
     table = tables_of(write_files(small), large)["systems"]
     records = dict(zip(table.records.columns, table.records.rows[0], strict=True))
 
@@ -549,7 +549,7 @@ def test_times_to_accuracy_as_the_paper_prints_them(small, large, tmp_path):
                                       ["unlike", 8.0, None]]  # fmt: skip
 
 
-def test_epochs_and_evaluations(tmp_path):
+def test_the_times_of_epochs_and_evaluations_are_means(tmp_path):
     stated = {"decoder": {"name": "word_beam", "beam_width": 64}}
     ledger = LedgerBuilder().begin(
         init_s=2, targets=[["cer", 0.1]], comparability=stated

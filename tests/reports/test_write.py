@@ -212,7 +212,7 @@ def test_runs_come_as_paths_or_loaded_and_targets_as_text_or_pairs(small, large)
         (["small"], {"window": 0}, ValueError, "window"),
     ],
 )
-def test_wrong_use(runs, options, error, message, small):
+def test_wrong_use_is_refused_with_what_must_hold(runs, options, error, message, small):
     with pytest.raises(error, match=message):
         tfasr.compare([small if run == "small" else run for run in runs], **options)
 
@@ -270,7 +270,7 @@ def test_a_run_without_targets_is_a_row_too(tmp_path):
     assert list(tfasr.compare(untargeted).to_dataframe()["run"]) == ["untargeted"]
 
 
-def test_what_a_notebook_shows(grouped):
+def test_a_notebook_shows_findings_and_the_rule(grouped):
     html = grouped._repr_html_()
     checked = Checked(html)
 
@@ -417,7 +417,7 @@ def test_latex_holds_any_text(rows):
         ("Ümläut 名", "Ümläut 名"),
     ],
 )
-def test_what_latex_writes(text, written):
+def test_latex_writes_special_characters_as_commands(text, written):
     assert latex_text(text) == written
 
 
@@ -520,7 +520,7 @@ def test_every_table_is_a_file_of_its_own(small, large, tmp_path):
         check_latex(tex)
 
 
-def test_cells_of_records():
+def test_records_leave_the_cells_of_missing_numbers_empty():
     records = Records(
         ["a", "b"], [[None, math.inf], [True, 1], ["x,y", 0.1], ['"', math.nan]]
     )

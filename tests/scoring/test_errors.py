@@ -424,7 +424,7 @@ def test_a_missing_hypothesis_is_refused():
         count_errors(["a", "b"], ["a"])
 
 
-def test_kaldis_line():
+def test_counts_are_written_as_kaldis_line():
     counts = count_errors(["a b c d e", "x"], ["a c d f e e", "y z"])
 
     assert (counts.substitutions, counts.deletions, counts.insertions) == (1, 1, 3)

@@ -201,7 +201,7 @@ FIRST = [3, 1, 4, 1, 5, 2, 5, 3]
 SECOND = [2, 1, 2, 0, 5, 1, 2, 3]
 
 
-def test_matched_pairs_by_hand():
+def test_matched_pairs_are_those_computed_by_hand():
     comparison = compare_pairs(heard(FIRST), heard(SECOND))
 
     # Differences -1 0 -2 -1 0 -1 -3 0: mean -1, sum of squares about it 8.

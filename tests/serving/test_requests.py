@@ -248,7 +248,7 @@ def test_errors_have_openais_shape_and_the_servers_bounds(server):
         assert (error["type"], error["param"]) == ("invalid_request_error", None), name
 
 
-def test_health(server):
+def test_a_server_says_that_it_is_well(server):
     status, _, text = ask(server, path="health")
 
     assert (status, json.loads(text)["status"]) == (200, "ok")

@@ -231,7 +231,7 @@ def test_a_counter_that_vanishes_ends_no_run(powercap, tmp_path):
     assert counters.count("package-0") == 2
 
 
-def test_gpus_are_sampled_beside(powercap, tmp_path, monkeypatch):
+def test_gpus_are_sampled_in_addition_to_processors(powercap, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     with EnergySampler(tmp_path, 0):
         pass

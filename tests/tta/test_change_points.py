@@ -90,7 +90,7 @@ def test_levels_with_ties_are_ranked_by_their_middle():
     assert result.ratio == pytest.approx(9 / 5.5, rel=0.1)
 
 
-def test_five_hundred_runs():
+def test_a_change_among_five_hundred_runs_is_found_among_few_others():
     result = changes(noisy([1.0] * 400 + [1.1] * 100, 0.02))
 
     assert any(abs(one.index - 400) <= 1 and one.found_at < 405 for one in result)

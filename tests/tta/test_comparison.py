@@ -53,7 +53,7 @@ def test_four_runs_a_group_are_enough_for_a_test():
     assert four.sooner == "first"
 
 
-def test_the_interval_by_hand():
+def test_the_interval_is_that_computed_by_hand():
     # With 4 runs a group the interval is the whole range of ratios, each as wide as the
     # brackets.
     comparison = compare(hits(10, 11, 12, 13), hits(20, 21, 22, 23))
@@ -428,7 +428,7 @@ def with_p(*p_values):
     return [replace(base, p_value=p, adjusted_p=p) for p in p_values]
 
 
-def test_holm_by_hand():
+def test_adjusted_p_values_are_those_of_holm_computed_by_hand():
     # Sorted 0.01, 0.02, 0.03 times 3, 2, 1: 0.03, 0.04 and, as none is below one
     # before, 0.04.
     result = adjusted([*with_p(0.03, 0.01, 0.02), GroupComparison(2.0)])

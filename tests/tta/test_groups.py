@@ -25,7 +25,7 @@ def never(*seen):
     return [Bracket(time, None, None) for time in seen]
 
 
-def test_runs_that_all_arrived():
+def test_runs_that_all_arrived_have_every_statistic():
     result = group_statistics(hits(10, 20, 30, 40, 100))
 
     assert (result.n, result.reached, result.failure_probability) == (5, 5, 0)

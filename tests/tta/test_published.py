@@ -27,7 +27,7 @@ def time_s(run, target, name, metric="wer"):
         ("mlperf_v3.1_rnnt_6xL4_xFusion", 183.567),
     ],
 )
-def test_mlperfs_published_results(folder, minutes):
+def test_mlperfs_published_results_are_computed_from_its_logs(folder, minutes):
     logs = find_logs(PUBLISHED / folder)
     times = sorted(time_s(load_log(log), 0.058, "mlperf") for log in logs)
 
@@ -36,7 +36,7 @@ def test_mlperfs_published_results(folder, minutes):
 
 
 @published
-def test_algoperfs_published_results():
+def test_algoperfs_published_results_are_computed_from_its_logs():
     logs = find_logs(PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100")
     times = [time_s(load_log(log), 0.119936, "algoperf") for log in logs]
 
@@ -101,7 +101,7 @@ def test_a_broken_line_is_named_and_a_cut_one_left_out(tmp_path):
         load_log(mllog(tmp_path, '{"key": "run_s'))
 
 
-def test_a_dawnbench_entry(tmp_path):
+def test_a_dawnbench_entry_is_read(tmp_path):
     path = tmp_path / "someone_net.tsv"
     path.write_text(
         "epoch\thours\ttop1Accuracy\n0\t0.5\t50.0\n1\t1.0\t80\n5\t1.5\t94\n"
@@ -329,7 +329,7 @@ def test_an_evaluation_without_intervals_took_no_time(tmp_path):
         ("f1Score", 1, "f1_error"), ("wordAccuracy", 100, "wer"), ("characterAccuracy", 100, "cer"),
     ],
 )  # fmt: skip
-def test_what_full_marks_are(tmp_path, column, full, metric):
+def test_an_accuracy_is_a_fraction_of_full_marks(tmp_path, column, full, metric):
     path = tmp_path / "net.tsv"
     path.write_text(f"epoch\thours\t{column}\n1\t1.0\t{0.75 * full}\n")
 

@@ -136,12 +136,12 @@ def test_a_time_of_zero_is_open_below():
     assert (low[0], high[0]) == (-math.inf, math.log(1e-3))
 
 
-def test_ratios_of_groups_by_hand():
+def test_ratios_of_groups_are_those_computed_by_hand():
     least, greatest = log_ratios(exact([0, 1]), exact([4, 8]), "groups")
     assert least.tolist() == greatest.tolist() == [3, 4, 7, 8]
 
 
-def test_ratios_of_pairs_by_hand():
+def test_ratios_of_pairs_are_those_computed_by_hand():
     # Ratios of pairs 4 and 7, and the mean of both
     least, _ = log_ratios(exact([0, 1]), exact([4, 8]), "pairs")
     assert least.tolist() == [4, 5.5, 7]
