@@ -297,15 +297,11 @@ def test_a_step_of_infinite_seconds_takes_none():
     assert Timeline(ledger.events).interval_seconds()["train"] == pytest.approx(1.0)
 
 
-def elapsed_of(events):
-    return Timeline(events).elapsed_s
-
-
 def at(events, key):
     """When the events of a key happened, in seconds."""
     return [
         now
-        for event, now in zip(events, elapsed_of(events), strict=True)
+        for event, now in zip(events, elapsed_s(events), strict=True)
         if event["key"] == key
     ]
 
@@ -314,13 +310,13 @@ def test_zero_is_the_creation_of_the_model_and_the_time_before_it_is_kept():
     ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(3)
     events = ledger.event("model_creation").wait(5).event("run_stop").events
 
-    assert elapsed_of(events) == [-3.0, 0.0, 5.0]
+    assert elapsed_s(events) == [-3.0, 0.0, 5.0]
 
 
 def test_without_a_model_creation_the_clock_starts_at_the_first_event():
     events = LedgerBuilder().event("run_start").wait(2).event("run_stop").events
 
-    assert elapsed_of(events) == [0.0, 2.0]
+    assert elapsed_s(events) == [0.0, 2.0]
 
 
 def test_downtime_is_not_counted_but_the_life_after_the_last_event_is():
@@ -365,18 +361,18 @@ def test_a_log_without_a_monotonic_clock_uses_the_wall_clock_and_never_runs_back
 
     events = ledger.event("b").wait(5).event("c").events
 
-    assert elapsed_of(events) == [0.0, 2.0, 2.0, 6.0]
+    assert elapsed_s(events) == [0.0, 2.0, 2.0, 6.0]
 
 
 def test_events_written_out_of_order_by_threads_do_not_move_the_clock_back():
     ledger = LedgerBuilder().event("model_creation").wait(2).event("a")
     ledger.mono_s -= 0.5
 
-    assert elapsed_of(ledger.event("b").events) == [0.0, 2.0, 2.0]
+    assert elapsed_s(ledger.event("b").events) == [0.0, 2.0, 2.0]
 
 
 def test_no_events_have_no_times():
-    assert elapsed_of([]) == []
+    assert elapsed_s([]) == []
 
 
 @pytest.mark.parametrize("time", ["soon", None, True, float("nan")])
@@ -385,7 +381,7 @@ def test_an_event_without_a_usable_time_is_named(time):
     events[0]["time_ms"] = time
 
     with pytest.raises(ValueError, match="time_ms must be a finite number.*run_start"):
-        elapsed_of(events)
+        elapsed_s(events)
 
 
 @pytest.mark.parametrize("time", ["soon", None, True, float("nan")])
@@ -394,7 +390,7 @@ def test_an_event_without_a_usable_monotonic_time_is_named(time):
 
     events[0] |= {"time_ms": 5, "metadata": {"mono_s": time}}
     with pytest.raises(ValueError, match="mono_s must be a finite number.*run_start"):
-        elapsed_of(events)
+        elapsed_s(events)
 
 
 def test_one_event_takes_no_time():
@@ -488,7 +484,7 @@ def test_a_time_beyond_all_use_is_refused(time_ms):
     events[0]["time_ms"] = time_ms
 
     with pytest.raises(ValueError, match="plausible size"):
-        elapsed_of(events)
+        elapsed_s(events)
 
 
 def test_a_resumed_session_that_says_nothing_of_its_step_loses_nothing():
@@ -511,7 +507,7 @@ def test_a_proof_of_life_beyond_all_use_is_refused(alive_until_ms):
     start["value"]["alive_until_ms"] = alive_until_ms
 
     with pytest.raises(ValueError, match="alive_until_ms must be a finite number"):
-        elapsed_of(ledger.events)
+        elapsed_s(ledger.events)
 
 
 def test_a_session_that_says_nothing_hides_no_loss_of_a_later_one():

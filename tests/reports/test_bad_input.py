@@ -8,15 +8,10 @@ import time
 
 import pytest
 
-from tests.reports.conftest import COMPARABLE, ledger_of
+from tests.reports.conftest import COMPARABLE, ledger_of, objects
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
-
-
-def objects(*run_dirs, **options):
-    """The report as JSON: one object for each run and target."""
-    return json.loads(report(run_dirs, output_format="json", **options))
 
 
 def flat(text):

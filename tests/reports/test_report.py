@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tfasr
-from tests.reports.conftest import COMPARABLE, ledger_of
+from tests.reports.conftest import COMPARABLE, ledger_of, objects
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.errors import RunError, UsageError
@@ -81,7 +81,7 @@ def seeds(folder, name, train_s, *, count=3, epochs=5):
 
 def groups(*paths, policy="paper", **options):
     """The report as JSON by group: naming a policy asks for groups."""
-    return json.loads(report(paths, output_format="json", policy=policy, **options))
+    return objects(*paths, policy=policy, **options)
 
 
 @pytest.fixture
@@ -371,10 +371,6 @@ def test_people_read_percent():
     assert target_label("wer", 0.202) == "WER 20.2 %"
     assert target_label("loss", 3.5) == "loss 3.5"
     assert target_label("accuracy", 0.9) == "accuracy 90 %"
-
-
-def objects(*run_dirs, **options):
-    return json.loads(report(run_dirs, output_format="json", **options))
 
 
 def test_json_has_an_object_for_each_run_and_target(small, large):

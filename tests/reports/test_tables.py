@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.reports.conftest import COMPARABLE, ledger_of
+from tests.reports.conftest import COMPARABLE, ledger_of, objects
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report as report_report
 from tfasr.errors import UsageError
@@ -217,19 +217,14 @@ def said(*paths, **options):
     return " ".join(report_report(paths, **options).split())
 
 
-def rows_of(*paths, **options):
-    """The report as JSON: one object for each run and target."""
-    return json.loads(report_report(paths, output_format="json", **options))
-
-
 def test_nothing_is_said_of_cost_where_nothing_is_known(small):
     assert "Cost and energy" not in report_report([small])
-    assert "cost_usd" not in rows_of(small)[0]
+    assert "cost_usd" not in objects(small)[0]
 
 
 def test_a_price_turns_minutes_into_dollars(small, large, tmp_path):
     machine = hardware_file(tmp_path, price_usd_per_hour=450.0, name="m.gin")
-    first, second = rows_of(small, large, hardware=[machine])
+    first, second = objects(small, large, hardware=[machine])
 
     # 2 s of initialisation and three epochs of two steps.
     assert first["charged_s"] == pytest.approx(8)
@@ -264,7 +259,7 @@ def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(
     prices = {"price_usd_per_hour": 450.0, "electricity_usd_per_kwh": 3600.0}
     machine = hardware_file(tmp_path, name="m.gin", **prices)
 
-    (row,) = rows_of(small, hardware=[machine])
+    (row,) = objects(small, hardware=[machine])
 
     assert row["energy_unknown_s"] == pytest.approx(2)
     assert row["energy_is"] == "at least"
@@ -284,13 +279,13 @@ def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(
 
 def test_each_run_may_have_its_own_machine(small, large, tmp_path):
     dear = hardware_file(tmp_path, "dear.gin", price_usd_per_hour=900.0)
-    rows = rows_of(small, large, hardware=[f"large={dear}"], price_usd_per_hour=None)
+    rows = objects(small, large, hardware=[f"large={dear}"], price_usd_per_hour=None)
 
     assert [row["cost_usd"] for row in rows] == [None, pytest.approx(3)]
 
 
 def test_the_papers_systems_are_machines_without_a_price_in_dollars(small, large):
-    rows = rows_of(small, large, hardware=["paper_sys10", "large=paper_sys1"])
+    rows = objects(small, large, hardware=["paper_sys10", "large=paper_sys1"])
 
     assert [row["cost_usd"] for row in rows] == [None, None]
     # 1.5 times as long at the price of Table 1: 2605.29 for 25999.00 USD.
@@ -303,7 +298,7 @@ def test_a_folder_of_runs_may_have_a_machine(tmp_path):
     for seed in (1, 2):
         ledger_of([0.1] * 3).write(tmp_path / "many" / f"seed{seed}")
 
-    rows = rows_of(
+    rows = objects(
         tmp_path / "many", hardware=["many=rented_per_hour"], price_usd_per_hour=450
     )
 
@@ -319,18 +314,18 @@ def run_of_my_machine(tmp_path):
 
 
 def test_what_a_run_recorded_of_its_machine_is_used(run_of_my_machine):
-    (row,) = rows_of(run_of_my_machine)
+    (row,) = objects(run_of_my_machine)
 
     assert (row["hardware"], row["cost_usd"]) == ("mine", pytest.approx(1))
 
 
 def test_a_price_that_is_named_comes_before_the_recorded_one(run_of_my_machine):
-    (row,) = rows_of(run_of_my_machine, price_usd_per_hour=900)
+    (row,) = objects(run_of_my_machine, price_usd_per_hour=900)
     assert row["cost_usd"] == pytest.approx(2)
 
 
 def test_a_machine_that_is_named_comes_before_the_recorded_one(run_of_my_machine):
-    (row,) = rows_of(run_of_my_machine, hardware=["paper_sys1"])
+    (row,) = objects(run_of_my_machine, hardware=["paper_sys1"])
     assert row["hardware"] == "Sys1$"
 
 
@@ -341,7 +336,7 @@ def test_sessions_on_different_machines_need_a_choice(tmp_path):
 
     run_dir = ledger.write(tmp_path / "a")
 
-    assert rows_of(run_dir)[0]["cost_usd"] is None
+    assert objects(run_dir)[0]["cost_usd"] is None
     assert "sessions state different machines" in said(run_dir)
 
 
@@ -356,10 +351,10 @@ def test_downtime_is_not_charged_and_lost_work_is(tmp_path):
     options = {"hardware": ["rented_per_hour"], "price_usd_per_hour": 3600, "window": 3}
     everything = 1 + 2 + 5 + 1 + 3
 
-    assert rows_of(run_dir, **options)[0]["cost_usd"] == pytest.approx(everything)
+    assert objects(run_dir, **options)[0]["cost_usd"] == pytest.approx(everything)
 
     # AlgoPerf's clock leaves out initialisation and lost work; the bill does not.
-    (group,) = rows_of(run_dir, policy="algoperf", **options)
+    (group,) = objects(run_dir, policy="algoperf", **options)
 
     assert group["time_to_accuracy_s"][0] == pytest.approx(2 + 3)
     assert group["charges"][0]["cost_usd"] == pytest.approx(everything)
@@ -367,7 +362,7 @@ def test_downtime_is_not_charged_and_lost_work_is(tmp_path):
 
 def test_a_target_never_reached_never_has_a_cost(small, tmp_path):
     never = ledger_of([0.5, 0.5, 0.5]).write(tmp_path / "never")
-    rows = rows_of(small, never, price_usd_per_hour=1)
+    rows = objects(small, never, price_usd_per_hour=1)
 
     assert rows[1]["cost_usd"] is None
     assert rows[1]["charged_s"] is None
@@ -386,7 +381,7 @@ def test_a_target_never_reached_has_no_cost_in_the_table(small, tmp_path):
 
 def test_measured_energy_is_given_by_interval_and_its_counters_named(small):
     write_energy(small, 100)
-    (row,) = rows_of(small)
+    (row,) = objects(small)
 
     assert row["energy_joules"] == pytest.approx(800)
     assert row["energy_by_interval_joules"]["init"] == pytest.approx(200)
@@ -410,7 +405,7 @@ def test_many_runs_of_one_machine_are_named_once(tmp_path):
 
 def test_a_gap_makes_energy_a_lower_bound_and_is_said(small):
     write_energy(small, 100, until_s=6)
-    (row,) = rows_of(small)
+    (row,) = objects(small)
 
     assert row["energy_is"] == "at least"
     assert row["energy_unknown_s"] == pytest.approx(3)
@@ -428,7 +423,7 @@ def test_a_nominal_power_is_labelled_an_estimate(small, tmp_path):
         price_usd_per_hour=450.0,
         electricity_usd_per_kwh=1000.0,
     )
-    (row,) = rows_of(small, hardware=[machine])
+    (row,) = objects(small, hardware=[machine])
 
     assert row["energy_kwh"] == pytest.approx(0.001)
     assert row["energy_is"] == "estimate"
@@ -445,7 +440,7 @@ def test_unlike_runs_are_refused_a_relative_cost(small, tmp_path):
     other = ledger_of([0.1] * 3, comparability={"split": "test"}).write(
         tmp_path / "other"
     )
-    rows = rows_of(small, other, price_usd_per_hour=1)
+    rows = objects(small, other, price_usd_per_hour=1)
 
     assert rows[1]["cost_relative"] is None
     assert rows[1]["cost_usd"] > 0
