@@ -26,7 +26,8 @@ from tfasr.ledger.timeline import Timeline
 class HostReading:
     """The machine's counters at one moment, each from an arbitrary zero; None if unknown.
 
-    Seconds are processor seconds, except for stalls.
+    Seconds are processor seconds, except for stalls. The fields are the columns of
+    ``host.csv``, one for each counter.
     """
 
     ran_s: float | None  # of this process and its children
