@@ -77,7 +77,8 @@ class WarmProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if self.returncode is None:
+            os.kill(self.pid, number)
 
     def communicate(self, timeout: float = STAYS_S) -> tuple[str, str]:
         """Waits for the end of the process and returns its output and its errors.

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tones import SHARDS, tones_experiment
+from tests.tones import SHARDS
 from tests.warm import run_script, run_tfasr
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
@@ -498,17 +498,22 @@ def test_augmentation_changes_training_alone(shard_dir, tmp_path):
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam", "word_beam"])
-def test_overlapped_evaluation_books_the_same_accuracy(tmp_path, decoder):
+def test_overlapped_evaluation_books_the_same_accuracy(shard_dir, tmp_path, decoder):
     scores = {}
     for overlap in (False, True):
-        config = dataclasses.replace(
-            tones_experiment(
-                epochs=2, overlap_evaluation=overlap, evaluation_placement="swapped"
-            ),
+        config = Experiment(
+            model=MODEL,
+            pipeline=PIPELINE,
             decoder=DecoderConfig(name=decoder, beam_width=8),
+            training=TrainingConfig(
+                epochs=2,
+                optimizer=adam,
+                overlap_evaluation=overlap,
+                sentences_every_steps=0,
+            ),
         )
         run = tmp_path / f"{overlap}"
-        history = train(config, shard_dir=SHARDS, run_dir=run)
+        history = train(config, shard_dir=shard_dir, run_dir=run)
         events = read_events(run)
         stats = [e["value"] for e in events if e["key"] == "tracked_stats"]
         assert [s["cer"] for s in stats] == [h["cer"] for h in history]
