@@ -21,6 +21,10 @@ def test_each_case_has_a_name_of_its_own():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_some_hostile_cases_end_well(tmp_path):
+    """Tries every 90th case of the list.
+
+    ``python -m campaigns.hostile`` tries all of them.
+    """
     for package in ("onnxruntime", "tf2onnx", "aiohttp"):
         pytest.importorskip(package)
 

@@ -14,6 +14,10 @@ from tests.warm import run_module
     reason="needs Linux, Python 3.11",
 )
 def test_kills_power_losses_and_full_disks_lose_nothing(tmp_path):
+    """Runs the campaigns of docs/reliability.md on few cases.
+
+    The campaign's own output counts its kills and the states of the disk that it tried.
+    """
     root = Path(__file__).parents[2]
 
     ended = run_module("campaigns.short", "--out", tmp_path, folder=root)

@@ -320,7 +320,10 @@ def test_a_signal_brings_its_checkpoint_the_averages_too():
 
 def test_who_fails_before_the_gate_tells_the_others():
     workers = WithOneMore(offer={"shards": 1})
-    with pytest.raises(ValueError, match="no shards"), StartBarrier(workers).sending_errors():
+    with (
+        pytest.raises(ValueError, match="no shards"),
+        StartBarrier(workers).sending_errors(),
+    ):
         raise ValueError("no shards")
 
     assert workers.told == [{"failed": "no shards"}]
