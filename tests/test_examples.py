@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import soundfile
 
 from tests.studies.forging import events_of, written
+from tests.warm import run_tfasr
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -19,10 +19,7 @@ WORDS = {"aa": (400, 700), "bb": (1200, 500)}
 
 
 def tfasr(*arguments, folder: Path, code: int = 0) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "tfasr.cli", *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_tfasr(*arguments, folder=folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -347,12 +344,9 @@ def test_what_is_wrong_with_an_own_metric_or_loss_is_one_sentence(
     tmp_path, source, binding, message
 ):
     (tmp_path / "own.py").write_text(source)
-    command = [sys.executable, "-m", "tfasr.cli", "train", "--import", "own.py"]
-    command += ["--gin_file", TONES / "tones.gin", "--shard_dir", TONES / "shards"]
-    command += ["--run_dir", "run", "--epochs", "1", "--gin_binding", binding]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    words = ["--gin_file", TONES / "tones.gin", "--shard_dir", TONES / "shards"]
+    words += ["--run_dir", "run", "--epochs", "1", "--gin_binding", binding]
+    done = run_tfasr("train", "--import", "own.py", *words, folder=tmp_path)
     assert done.returncode in (1, 2)
     assert message in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr

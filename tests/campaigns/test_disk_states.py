@@ -65,6 +65,7 @@ def test_what_was_recorded_played_back_is_what_lies_there(recorded):
     disk = Disk({})
     for operation in operations:
         disk.do(operation)
+
     assert disk.now() == read_state(folder)
     assert {one.kind for one in operations} == {
         *("create", "write", "truncate", "sync", "rename", "link", "unlink", "mkdir")
@@ -76,6 +77,7 @@ def test_no_state_tears_what_was_written_whole(recorded):
     wanted = read_state(recorded[0])
     disk = Disk({})
     seen = set()
+
     for operation in recorded[1]:
         disk.do(operation)
         for model in MODELS * 10:
@@ -96,6 +98,7 @@ def states_of(*operations):
     disk = Disk({})
     for operation in operations:
         disk.do(operation)
+
     return {
         model: {
             None if content is None else bytes(content)
@@ -113,6 +116,7 @@ def test_a_rename_without_a_sync_can_leave_an_empty_file():
     ]
     rename = Operation("rename", "f.partial", "f")
     names = Operation("sync", "")
+
     for model in MODELS:
         assert {None, b"", b"cont", b"content", bytes(7)} <= states_of(*write, rename)[
             model
@@ -127,6 +131,7 @@ def test_names_keep_their_order_in_a_journal_alone():
     disk = Disk({})
     for operation in made:
         disk.do(operation)
+
     left = {
         model: {tuple(disk.crash(random.Random(seed), model)) for seed in range(100)}
         for model in MODELS

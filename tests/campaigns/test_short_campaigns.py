@@ -1,12 +1,12 @@
 """A few cases of each campaign, through the campaigns' own code."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.warm import run_module
 
 
 @pytest.mark.skipif(
@@ -14,16 +14,14 @@ import pytest
     reason="needs Linux, Python 3.11",
 )
 def test_kills_power_losses_and_full_disks_lose_nothing(tmp_path):
+    """Runs the campaigns of docs/reliability.md on few cases.
+
+    The campaign's own output counts its kills and the states of the disk that it tried.
+    """
     root = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
-    ended = subprocess.run(
-        [sys.executable, "-m", "campaigns.short", "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+
+    ended = run_module("campaigns.short", "--out", tmp_path, folder=root)
+
     assert ended.returncode == 0, ended.stdout + ended.stderr
     told = re.search(
         r"'training': 1, 'preparing': [12]} kills, (\d+) states", ended.stdout

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 from tests.cluster.test_workers import STEPS, Ended, of_session, together, values, well
 from tests.tones import TRAIN_UTTERANCES
+from tests.warm import run_module
 from tfasr.kit.files import worker_events_file
 from tfasr.ledger.events import read_events
 from tfasr.training.experiment import TrainingConfig
@@ -72,6 +71,7 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
 def ended(tmp_path_factory) -> dict[str, Ended]:
     if not hasattr(os, "fork"):
         pytest.skip("workers are forked here")
+
     tmp = tmp_path_factory.mktemp("rounds")
     requests = scenarios(tmp)
     for name, workers in requests.items():
@@ -79,15 +79,7 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
             request["log"] = str(tmp / f"{name}-{rank}.log")
 
     (tmp / "scenarios.json").write_text(json.dumps(requests))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.cluster.forked",
-        str(tmp / "scenarios.json"),
-    ]
-    finished = subprocess.run(
-        command, capture_output=True, text=True, timeout=580, check=False
-    )
+    finished = run_module("tests.cluster.forked", tmp / "scenarios.json")
     assert finished.returncode == 0, finished.stderr
     codes = json.loads(finished.stdout.splitlines()[-1])
     logs = {
@@ -117,10 +109,12 @@ def test_rounds_of_one_step_are_the_synchronous_way_bit_for_bit(ended):
         newest_checkpoint(ended[name].run_dir) for name in ("synchronous", "one_step")
     ]
     assert weights[0].keys() == weights[1].keys()
+
     for name, value in weights[0].items():
         # The seed of a dropout of 0, which nothing draws from.
         if value.dtype.kind != "f":
             continue
+
         np.testing.assert_array_equal(value, weights[1][name])
 
 
@@ -174,6 +168,7 @@ def test_utterances_count_once_and_all_seconds_belong_somewhere(ended):
             by_epoch[event["metadata"]["epoch_num"]] += event["value"]["utterances"]
 
     assert sum(by_epoch.values()) == 3 * TRAIN_UTTERANCES - lost
+
     for name in ("three", "asynchronous"):
         run = load_run(ended[name].run_dir)
         assert sum(run.intervals.values()) == pytest.approx(run.wall_s)

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tones import TRAIN_UTTERANCES, tones_experiment
+from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
 from tests.training.bare_run import bare_run
+from tests.warm import run_module
 from tfasr import cli
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch, free_ports
@@ -57,13 +58,14 @@ def test_what_needs_one_process_is_refused(training):
         UsageError, match=f"In a cluster TrainingConfig.{next(iter(training))}"
     ):
         check_clustered(tones_experiment(**training), [])
+
     check_clustered(tones_experiment(gradient_accumulation_steps=2), [])
     with pytest.raises(UsageError, match="In a cluster callbacks must be 0"):
         check_clustered(tones_experiment(), [keras.callbacks.Callback()])
 
 
-def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path, shard_dir):
-    words = ["--shard_dir", str(shard_dir), "--run_dir", str(tmp_path / "run")]
+def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path):
+    words = ["--shard_dir", str(SHARDS), "--run_dir", str(tmp_path / "run")]
     words += ["--cluster", "here"]
     assert cli.run(cli.parse(["tfasr", "train", *words])) == 2
     said = capsys.readouterr().err
@@ -80,6 +82,7 @@ def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():
         UsageError, match=r"Received: 'theirs' of keras.*BatchNormalization"
     ):
         synchronise(model)
+
     own = keras.Sequential([BatchNormalization()])
     synchronise(own)
     assert own.layers[0].synchronized
@@ -302,6 +305,7 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
 
     with contextlib.suppress(RunInterruptedError):
         Loop(run, [Look()]).train()
+
     return seen
 
 
@@ -316,8 +320,12 @@ def test_a_signal_brings_its_checkpoint_the_averages_too():
 
 def test_who_fails_before_the_gate_tells_the_others():
     workers = WithOneMore(offer={"shards": 1})
-    with pytest.raises(ValueError, match="no shards"), StartBarrier(workers).sending_errors():
+    with (
+        pytest.raises(ValueError, match="no shards"),
+        StartBarrier(workers).sending_errors(),
+    ):
         raise ValueError("no shards")
+
     assert workers.told == [{"failed": "no shards"}]
 
 
@@ -328,6 +336,7 @@ def test_at_the_gate_all_hear_who_failed():
         barrier.sending_errors(),
     ):
         barrier.passed({"shards": 1})
+
     assert StartBarrier(Workers()).passed({"shards": 1}) == [{"shards": 1}]
 
 
@@ -417,6 +426,7 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
     """Every scenario, run once in a process that imports TensorFlow once."""
     if not hasattr(os, "fork"):
         pytest.skip("workers are forked here")
+
     tmp = tmp_path_factory.mktemp("cluster")
     requests = scenarios(tmp)
     for name, workers in requests.items():
@@ -424,15 +434,7 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
             request["log"] = str(tmp / f"{name}-{rank}.log")
 
     (tmp / "scenarios.json").write_text(json.dumps(requests))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.cluster.forked",
-        str(tmp / "scenarios.json"),
-    ]
-    finished = subprocess.run(
-        command, capture_output=True, text=True, timeout=500, check=False
-    )
+    finished = run_module("tests.cluster.forked", tmp / "scenarios.json")
     assert finished.returncode == 0, finished.stderr
     codes = json.loads(finished.stdout.splitlines()[-1])
     return {
@@ -470,6 +472,7 @@ def test_two_workers_train_as_one_process_does(ended, reference):
     other = of_session(well(ended[reference]), "train_step", 0)
     two = of_session(ended["two"].run_dir, "train_step", 0)
     assert list(two) == list(range(1, STOPPED + 2))
+
     for step, value in two.items():
         assert value["loss"] == pytest.approx(other[step]["loss"], rel=1e-5), step
         for fact in ("utterances", "audio_s", "frames", "padded_frames"):
@@ -483,8 +486,10 @@ def test_replicas_start_from_trained_weights_as_one_process_does(ended, together
     one = of_session(well(ended["warm"]), "train_step", 0)
     several = of_session(well(ended[together]), "train_step", 0)
     assert one.keys() == several.keys()
+
     for step, value in several.items():
         assert value["loss"] == pytest.approx(one[step]["loss"], rel=1e-5), step
+
     (fact,) = values(ended[together].run_dir, "start_from")
     assert fact["new_layers"] == []
 
@@ -516,6 +521,7 @@ def test_error_rates_are_those_of_one_process(ended):
     theirs = values(well(ended["one"]), "tracked_stats")
     mine = values(ended["two"].run_dir, "tracked_stats")
     assert len(mine) == (CHIEF_KILLED - 1) // STEPS
+
     for own, other in zip(mine, theirs, strict=False):
         assert own["cer"] == other["cer"]
         assert own["loss"] == pytest.approx(other["loss"], rel=1e-4)
@@ -603,6 +609,7 @@ def test_other_numbers_of_workers_go_on_with_the_losses_of_one_process(ended):
     sessions = values(run_dir, "session_start")
     # Checkpoints: at the signal, every third step, and at the end of an epoch.
     assert [s["resumed_from_step"] for s in sessions] == [None, STOPPED + 1, 51]
+
     for session, first, last in ((1, STOPPED + 2, KILLED), (2, 52, CHIEF_KILLED)):
         found = of_session(run_dir, "train_step", session)
         # The step after which a worker was killed may not have been booked.
@@ -632,4 +639,5 @@ def test_workers_of_another_configuration_are_refused_by_all(ended):
         assert re.search(
             r"same configuration. worker 1 .* has training.seed 2, the chief 1", log
         )
+
     assert not unlike.run_dir.exists()

@@ -1,13 +1,12 @@
 """`tfasr bench decoder` on a file and on a run."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bench.conftest import spoken
+from tests.warm import run_tfasr
 from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.perform import run_workload
 from tfasr.bench.workload import Context
@@ -32,6 +31,7 @@ def bench_decoder(capsys, **options) -> str:
             f"--{name}",
             ",".join(map(str, value)) if isinstance(value, list) else str(value),
         ]
+
     arguments = parse(words)
     arguments.run(arguments)
     return capsys.readouterr().out
@@ -43,18 +43,11 @@ def rows_of(text: str) -> dict[tuple[str, int | None, bool], dict]:
 
 
 def test_a_file_gives_json_on_stdout_and_a_folder_of_results(file, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "tfasr.cli",
-        "bench",
-        "decoder",
-        "--log_probs",
-        str(file),
-    ]
-    command += ["--beam_widths", "4,1", "--recombine", "--format", "json"]
-    command += ["--out", str(tmp_path / "out")]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = ["--log_probs", file, "--out", tmp_path / "out", "--format", "json"]
+    words += ["--beam_widths", "4,1", "--recombine"]
+
+    finished = run_tfasr("bench", "decoder", *words, check=True)
+
     rows = rows_of(finished.stdout)
     assert list(rows) == [
         *(("word_beam", width, way) for way in (False, True) for width in (1, 4)),
@@ -100,6 +93,7 @@ def test_a_run_is_scored_as_evaluate_scores_it(shard_dir, tmp_path, capsys):
             **options,
         )
     )
+
     for (name, beam_width, _), row in rows.items():
         expected = evaluate(
             run_dir=tmp_path / "run", split="test", decoder=name, beam_width=beam_width
@@ -151,6 +145,7 @@ def test_wrong_use_is_named(options, message, capsys):
 def test_there_must_be_something_to_decode_and_a_decoder():
     with pytest.raises(UsageError, match="--run_dir or from --log_probs"):
         run_workload("decoder", [DecoderBenchConfig()], Context())
+
     nothing = DecoderBenchConfig(decoders=("word_beam",), beam_widths=())
     with pytest.raises(UsageError, match="decoder and a beam width"):
         run_workload("decoder", [nothing], Context(log_probs=Path("/nowhere.npz")))
@@ -160,6 +155,7 @@ def test_a_dictionary_that_is_missing_is_named(tmp_path, capsys):
     spoken(["ab"]).save(tmp_path / "without.npz")
     with pytest.raises(UsageError, match="--lexicon"):
         bench_decoder(capsys, log_probs=tmp_path / "without.npz")
+
     with pytest.raises(UsageError, match="nowhere"):
         bench_decoder(
             capsys, log_probs=tmp_path / "without.npz", lexicon="/nowhere.txt"
@@ -177,8 +173,8 @@ def test_a_dictionary_that_is_missing_is_named(tmp_path, capsys):
     ],
 )
 def test_wrong_use_exits_with_2_and_a_message(arguments):
-    command = [sys.executable, "-m", "tfasr.cli", "bench", *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    finished = run_tfasr("bench", *arguments)
+
     assert finished.returncode == 2
     assert finished.stdout == ""
     assert finished.stderr.strip()

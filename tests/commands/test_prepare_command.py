@@ -2,10 +2,7 @@ import argparse
 import itertools
 import json
 import logging
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 import soundfile
 
 from tests.data.made_corpus import contents, make_utterances, noise, write_tsv
+from tests.warm import start_tfasr
 from tfasr import cli
 from tfasr.commands.prepare import add_arguments
 from tfasr.corpora import corpus as registry
@@ -27,18 +25,6 @@ ROOT = Path(__file__).parents[2]
 AN4 = ROOT.parent / "shared" / "data" / "an4"
 
 
-def start(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "tfasr.cli", "prepare", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def mtimes(folder):
     return {p.name: p.stat().st_mtime_ns for p in folder.glob("*.tfrecord")}
 
@@ -49,7 +35,8 @@ def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_by
     utterances = make_utterances(tmp_path / "audio", 150, text="a b")
     write_tsv(tmp_path / "audio", utterances)
     shards = ShardConfig(utterances_per_shard=1)
-    process = start(
+    process = start_tfasr(
+        "prepare",
         *(
             "--corpus",
             "tsv",
@@ -69,7 +56,7 @@ def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_by
             assert time.monotonic() < deadline
             time.sleep(0.001)
     finally:
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.communicate()
 
     assert process.returncode == -signal.SIGKILL
@@ -79,8 +66,10 @@ def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_by
     }
     assert 3 <= len(kept) < 150
     assert not (folder / "index.json").exists()
+
     with pytest.raises(UsageError, match="resumes"):
         open_split(tmp_path / "killed", "train")
+
     for name in ("killed", "whole"):
         prepare(
             corpus="tsv",
@@ -103,6 +92,7 @@ def test_the_command_line_says_what_was_made_and_exits_with_0_1_and_2(
     monkeypatch.setattr(logging, "basicConfig", lambda **options: None)
     write_tsv(tmp_path / "good", make_utterances(tmp_path / "good", 9, text="a b"))
     write_tsv(tmp_path / "bad", make_utterances(tmp_path / "bad", 1, text="7"))
+
     for corpus, code, told in (
         ("good", 0, "train: 9 utterances, 0.00 h, in 1 shard; kept 9 of 9, 100.0%"),
         ("bad", 1, "characters outside the alphabet (['7']"),
@@ -139,6 +129,7 @@ def break_in_every_way(folder):
         "fast.flac": "far too many words for so little audio",
         "./u001.wav": "no such file either",
     }
+
     for number, text in ((2, "naïve"), (3, "")):
         lines[f"again/u{number}.flac"] = text
         (folder / "again").mkdir(exist_ok=True)
@@ -163,6 +154,7 @@ def test_every_kind_of_bad_utterance_is_counted_and_listed_with_its_reason(tmp_p
     }
     with pytest.raises(RunError, match="At most 1.00% of the utterances may be bad"):
         prepare(**arguments)
+
     folder = tmp_path / "shards" / "train"
     dropped = json.loads((folder / "dropped.json").read_text(encoding="utf-8"))
     found = {(u["id"], u["reason"]) for u in dropped["utterances"]}
@@ -191,6 +183,7 @@ def test_librispeech_audio_without_transcript_and_the_other_way_round(tmp_path):
         soundfile.write(
             chapter / f"84-121123-{number:04d}.flac", noise(1.0, number), 16000
         )
+
     lines = [
         "84-121123-0000 GO ON\n",
         "84-121123-0001 HALLO\n",
@@ -222,6 +215,7 @@ def test_all_splits_that_have_a_list_are_prepared(tmp_path):
         ("validation.tsv", utterances[3:]),
     ):
         write_tsv(tmp_path / "audio", part, name)
+
     indexes = prepare(
         corpus="tsv",
         corpus_dir=tmp_path / "audio",
@@ -242,6 +236,7 @@ def test_the_models_convolution_decides_what_is_too_short(tmp_path):
         "shard_dir": tmp_path / "s",
     }
     prepare(**arguments, features=FeatureConfig(num_mfcc=0))
+
     with pytest.raises(RunError, match="too short for the model's convolution"):
         prepare(**arguments, model=AcousticModelConfig(conv_kernel=500))
 
@@ -274,6 +269,7 @@ def test_wrong_use_is_refused_before_anything_is_written(
     arguments = {"corpus": "tsv", "corpus_dir": "audio", "split": "train", **wrong}
     with pytest.raises(UsageError, match=told):
         prepare(**arguments, shard_dir=tmp_path / "shards")
+
     assert not (tmp_path / "shards").exists()
 
 
@@ -302,6 +298,7 @@ def test_what_is_no_corpus_is_refused_where_it_is_registered(corpus, message):
 def test_real_recordings(tmp_path):
     if not AN4.is_dir():
         pytest.skip(f"needs the recordings in {AN4}")
+
     listed = (
         (AN4 / "splits" / "dev.tsv")
         .read_text(encoding="utf-8")

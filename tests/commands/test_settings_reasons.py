@@ -1,9 +1,8 @@
 """Every setting has a reason to exist: a preset that binds it, a source, or a measurement."""
 
 import re
-import subprocess
-import sys
 
+from tests.warm import run_tfasr
 from tfasr.kit.gin import presets_folder
 
 MOST = 198
@@ -72,8 +71,7 @@ REASONS = {
 
 def settings() -> dict[str, str]:
     """Returns the default of each setting that ``tfasr settings`` lists, as its text."""
-    command = [sys.executable, "-m", "tfasr.cli", "settings"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listed = run_tfasr("settings", check=True).stdout
     return dict(re.findall(r"^(\w+\.\w+)\s+= (.*?)(?:\s+#|$)", listed, re.MULTILINE))
 
 

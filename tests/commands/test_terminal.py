@@ -2,13 +2,13 @@
 
 import os
 import pty
-import subprocess
-import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from tests.reports.conftest import ledger_of
+from tests.warm import start_tfasr
 from tfasr.errors import printable
 
 HOSTILE = "r\x1b]0;t\x07"  # sets a terminal's title
@@ -42,14 +42,17 @@ def on_terminal(*words, cwd):
     reader = threading.Thread(target=read)
     reader.start()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
-    status = subprocess.run(
-        [sys.executable, "-m", "tfasr.cli", *words], stdin=subprocess.DEVNULL,
-        stdout=follower, stderr=follower, cwd=cwd, env=environment, check=False,
-    ).returncode  # fmt: skip
+    process = start_tfasr(
+        *words,
+        folder=cwd,
+        environment=environment,
+        terminal=Path(os.ttyname(follower)),
+    )
+    process.communicate()
     os.close(follower)
     reader.join()
     os.close(leader)
-    return status, b"".join(written)
+    return process.returncode, b"".join(written)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.warm import start_tfasr
 from tfasr.ledger.events import read_events
 
 TINY = Path(__file__).parent / "tiny.gin"
@@ -20,23 +19,13 @@ class TrainingProcess:
     def __init__(
         self, shard_dir: Path, run_dir: Path, *more: str, gin_file: Path = TINY
     ):
-        command = [
-            sys.executable,
-            "-m",
-            "tfasr.cli",
-            "train",
-            "--gin_file",
-            str(gin_file),
-        ]
-        command += ["--shard_dir", str(shard_dir), "--run_dir", str(run_dir), *more]
+        words = ["--gin_file", gin_file, "--shard_dir", shard_dir, "--run_dir", run_dir]
         self.run_dir = run_dir
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        self._process = start_tfasr("train", *words, *more, one_stream=True)
 
     def finish(self) -> tuple[int, str]:
         """Waits and returns the exit code and all output."""
-        output, _ = self._process.communicate(timeout=240)
+        output, _ = self._process.communicate()
         return self._process.returncode, output
 
     def kill_when(self, seen) -> None:
@@ -55,6 +44,7 @@ class TrainingProcess:
                 pytest.fail(
                     f"the run ended before it could be killed:\n{self.finish()[1]}"
                 )
+
             time.sleep(0.02)
 
         pytest.fail("the run never came to the point where it was to be killed")

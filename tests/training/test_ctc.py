@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 import textwrap
 
 import keras
@@ -11,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.ctc_reference import by_all_paths, by_logarithms
+from tests.warm import run_script
 from tfasr.alphabet import Alphabet
 from tfasr.corpora.manifests import ctc_frames_needed
 from tfasr.errors import UsageError
@@ -88,6 +87,7 @@ def test_padding_of_logits_and_labels_is_irrelevant():
     gradient = tape.gradient(losses, one)
     other_gradient = tape.gradient(other_losses, other)
     np.testing.assert_array_equal(gradient, other_gradient)
+
     for i in range(len(logits)):
         assert np.any(gradient[i, : lengths[i]])
         assert not np.any(gradient[i, lengths[i] :])
@@ -107,6 +107,7 @@ def test_labels_without_a_path_do_not_pass_for_a_loss():
     assert loss_of(logits, [0, 0]) == np.inf
     with pytest.raises(tf.errors.InvalidArgumentError, match="Not enough time"):
         loss_of(logits, [0, 1, 0])
+
     with pytest.raises(tf.errors.InvalidArgumentError, match="Labels length is zero"):
         ctc_loss(logits[None], [2], tf.constant([[0]]), tf.constant([0]))
 
@@ -170,8 +171,10 @@ def test_parts_of_uneven_sizes_make_the_whole_batchs_step(parts, layers):
     part_losses, part_weights, _ = after_steps(
         experiment(parts, layers=layers), batches
     )
+
     for whole, in_parts in zip(losses, part_losses, strict=True):
         np.testing.assert_allclose(in_parts, whole, rtol=1e-4)
+
     for whole, in_parts in zip(weights, part_weights, strict=True):
         np.testing.assert_allclose(in_parts, whole, rtol=1e-3, atol=2e-5)
 
@@ -190,6 +193,7 @@ def test_the_sum_of_the_parts_is_clipped(clipping):
     _, whole, _ = after_steps(experiment(1, optimizer), batches)
     _, in_parts, _ = after_steps(experiment(3, optimizer), batches)
     assert any(abs(a - b).max() > 1e-3 for a, b in zip(whole, unclipped, strict=True))
+
     for a, b in zip(whole, in_parts, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-3, atol=2e-5)
 
@@ -291,12 +295,7 @@ def losses_of_replicas(cases):
     """Per case of replicas, parts and clipnorm: each utterance's loss in three steps."""
     # Strategies of one process share the numbers of their collectives: one kind of
     # model each.
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(REPLICAS), json.dumps(cases)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    finished = run_script(textwrap.dedent(REPLICAS), json.dumps(cases))
     return np.array(json.loads(finished.stdout))
 
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 import tfasr
+from tests.warm import run_script, run_tfasr
 from tfasr.adapters.evaluation import BeamSearchEvaluation
 from tfasr.errors import UsageError
 from tfasr.ledger.events import read_events
@@ -65,6 +64,7 @@ def fitted(
     held_out, _, texts = spoken(10, seed=2)
     if validation is None:
         validation = [(held_out[:6], texts[:6]), (held_out[6:], texts[6:])]
+
     model = options.pop("model", None) or stock_model()
     more = options.pop("callbacks", [])
     callback = BeamSearchEvaluation(
@@ -113,15 +113,16 @@ def test_a_run_is_recorded_with_its_time_to_accuracy(finished):
     assert points[-1].value < 0.5 < points[0].value
     assert run.time_to_accuracy(wer=0.5).reached
     assert len(run.timeline.steps) == 6 * 24
+
     for interval in ("train", "swap", "eval_forward", "decode"):
         assert run.intervals[interval] > 0, interval
+
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
 
 
 def test_tfasr_report_shows_the_run(finished):
     run_dir, *_ = finished
-    command = [sys.executable, "-m", "tfasr", "report", str(run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_tfasr("report", run_dir, check=True)
     assert "WER 50 %" in done.stdout
     assert re.search(r"^ run +\d+\.\d+ ", done.stdout, re.MULTILINE)
 
@@ -146,6 +147,7 @@ def test_training_goes_on_as_if_nothing_had_been_swapped(finished):
     stock_model().fit(
         features, labels, batch_size=8, epochs=6, verbose=0, callbacks=[alone]
     )
+
     for with_swaps, without in zip(seen.values, alone.values, strict=True):
         for ours, theirs in zip(with_swaps, without, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -258,11 +260,7 @@ def test_unfit_arguments_are_explained(tmp_path, options, words):
 
 
 def test_the_pages_program_runs(tmp_path):
-    command = [sys.executable, PROGRAM]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    report = [sys.executable, "-m", "tfasr", "report", "runs/stock"]
-    shown = subprocess.run(
-        report, cwd=tmp_path, check=True, capture_output=True, text=True
-    )
+    run_script(PROGRAM.read_text(), folder=tmp_path)
+    shown = run_tfasr("report", "runs/stock", folder=tmp_path, check=True)
     assert "WER" in shown.stdout
     assert tfasr.load_run(tmp_path / "runs" / "stock").time_to_accuracy(wer=0.2).reached

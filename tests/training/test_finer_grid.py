@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import tfasr
 from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
 from tests.training.test_signals import same_weights
+from tests.warm import run_module
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
 from tfasr.kit.files import hypotheses_file
@@ -60,6 +59,7 @@ def killed(tmp_path_factory):
     """The folders of runs that were killed, one for each of `CASES`."""
     if not hasattr(os, "fork"):
         pytest.skip("processes are forked here")
+
     folder = tmp_path_factory.mktemp("killed")
     cases = [
         {
@@ -70,15 +70,7 @@ def killed(tmp_path_factory):
         for number, (moment, training) in enumerate(CASES)
     ]
     (folder / "cases.json").write_text(json.dumps(cases))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.training.killed_grid",
-        str(folder / "cases.json"),
-    ]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False
-    )
+    ended = run_module("tests.training.killed_grid", folder / "cases.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
@@ -109,6 +101,7 @@ def test_the_ledger_places_each_evaluation_after_its_share_of_the_epoch(uninterr
     for event in events:
         if event["key"] == "train_step":
             done += event["value"]["utterances"]
+
         if event["key"] == "eval_start":
             seen.append((event["metadata"]["epoch_num"], done / TRAIN_UTTERANCES))
 
@@ -223,6 +216,7 @@ def test_a_declared_part_of_the_split_is_the_same_in_every_placement(tmp_path):
 def test_a_grid_finer_than_steps_is_refused(tmp_path):
     with pytest.raises(ValueError, match="evaluations_per_epoch must"):
         TrainingConfig(evaluations_per_epoch=0)
+
     with pytest.raises(UsageError, match="Received: 7 evaluations, 6 batches"):
         experiment = tones_experiment(evaluations_per_epoch=7)
         train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")

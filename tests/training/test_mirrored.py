@@ -1,14 +1,13 @@
 """Two logical devices, swapped, with batch normalisation, dropout and AdaDelta, as in the paper."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
 from tests.training.mirrored_runs import RUNS
 from tests.training.test_signals import same_weights
+from tests.warm import run_module
 from tfasr.ledger.events import read_events
 from tfasr.training.build import make_strategy
 from tfasr.training.experiment import Experiment
@@ -19,14 +18,7 @@ from tfasr.tta.run import load_run
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mirrored")
     for kind in ("train", "fit"):
-        command = [
-            sys.executable,
-            "-m",
-            "tests.training.mirrored_runs",
-            str(folder),
-            kind,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_module("tests.training.mirrored_runs", folder, kind)
         assert not done.returncode, done.stderr[-3000:]
 
     return folder

@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 import textwrap
 
 import keras
@@ -12,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training.conftest import TrainingProcess
+from tests.warm import run_script, run_tfasr
 from tfasr.alphabet import Alphabet
 from tfasr.kit.gin import presets_folder
 from tfasr.ledger.events import read_events
@@ -51,6 +50,7 @@ def after_updates(optimizer, dtype="float32"):
     apply = tf.function(lambda *gradients: optimizer.apply(list(gradients), weights))
     for scale in (1e-6, 1.0, 0.0, 30.0, 1e-3):
         apply(*[tf.constant(rng.normal(size=shape) * scale, dtype) for shape in SHAPES])
+
     return [np.asarray(v) for v in [*weights, *optimizer.variables]]
 
 
@@ -79,6 +79,7 @@ def test_the_fused_update_is_keras_update(make):
     own = ours_fused.get_config()
     keras_ = stock.get_config()
     assert {**own, "name": ""} == {**keras_, "name": ""}
+
     for ours, theirs in zip(
         after_updates(ours_fused), after_updates(stock), strict=True
     ):
@@ -100,6 +101,7 @@ def test_other_steps_are_kept():
 
     for optimizer in (keras.optimizers.SGD(0.1), OwnStep(0.25)):
         assert fused(optimizer) is optimizer
+
     weights = [keras.Variable([1.0])]
     fused(OwnStep(0.25)).apply([tf.constant([5.0])], weights)
     assert np.asarray(weights[0]) == pytest.approx([0.75])
@@ -120,6 +122,7 @@ def test_what_a_config_does_not_say_is_not_lost():
 
     without_biases = AdamW(0.1)
     without_biases.exclude_from_weight_decay(var_names=["bias"])
+
     for optimizer in (Adam(OwnSchedule()), Adam(rate), without_biases):
         assert fused(optimizer) is optimizer
 
@@ -137,6 +140,7 @@ def test_configs_and_states_are_exchanged_with_keras():
     assert names == [v.path for v in theirs.variables]
     back = FusedAdam.from_config(theirs.get_config())
     back.build(weights)
+
     for ours_, theirs_ in zip(ours.variables, theirs.variables, strict=True):
         np.testing.assert_array_equal(np.asarray(ours_), np.asarray(theirs_))
 
@@ -165,6 +169,7 @@ def test_muon_takes_gradients_of_some_rows_as_keras_does(excluded):
         weights = [keras.Variable(np.ones((4, 2), "float32"))]
         for _ in range(2):
             optimizer.apply([some_rows()], weights)
+
         updated.append(np.asarray(weights[0]))
 
     np.testing.assert_allclose(updated[1], updated[0], rtol=1e-5)
@@ -251,9 +256,7 @@ for make in (lambda: Adadelta(1.0), lambda: Adam(0.1), lambda: Muon(0.1)):
 
 
 def test_replicas_update_their_copies_alike():
-    done = subprocess.run(
-        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
-    )
+    done = run_script(REPLICAS, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -307,13 +310,6 @@ TRAINING = """
 """
 
 
-def tfasr(*arguments, folder):
-    command = [sys.executable, "-m", "tfasr.cli", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder
-    )
-
-
 def gin_file(folder, text):
     path = folder / "mine.gin"
     path.write_text(textwrap.dedent(text) + textwrap.dedent(TRAINING))
@@ -348,10 +344,10 @@ def test_deep_speech_2_trains_is_killed_resumes_is_evaluated_and_reported(
         "--format",
         "json",
     )
-    evaluated = tfasr("evaluate", *flags, folder=tmp_path)
+    evaluated = run_tfasr("evaluate", *flags, folder=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout)["utterances"] == 12
-    reported = tfasr("report", run_dir, "--target", "cer=0.99", folder=tmp_path)
+    reported = run_tfasr("report", run_dir, "--target", "cer=0.99", folder=tmp_path)
     assert reported.returncode == 0, reported.stderr
     assert "run" in reported.stdout
 
@@ -372,7 +368,9 @@ def lab_run(shard_dir, tmp_path_factory):
         "--run_dir",
         folder / "run",
     )
-    done = tfasr("train", "--import", "my_lab", *flags, folder=folder)
+    # With the probe of memory, the plug-ins are tried in tests/test_examples.py.
+    words = ["--import", "my_lab", "--no_memory_probe"]
+    done = run_tfasr("train", *words, *flags, folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -394,14 +392,14 @@ def test_a_model_of_ones_own_trains_and_is_evaluated(lab_run, shard_dir):
         "--format",
         "json",
     )
-    done = tfasr("evaluate", "--import", "my_lab", *flags, folder=lab_run)
+    done = run_tfasr("evaluate", "--import", "my_lab", *flags, folder=lab_run)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["utterances"] == 12
 
 
 def test_without_its_module_a_run_says_what_to_import(lab_run, shard_dir):
     flags = ("--run_dir", "run", "--split", "test", "--shard_dir", shard_dir)
-    done = tfasr("evaluate", *flags, folder=lab_run)
+    done = run_tfasr("evaluate", *flags, folder=lab_run)
     assert done.returncode == 2
     assert "one_layer" in done.stderr
     assert "--import my_lab" in done.stderr
@@ -418,7 +416,7 @@ def test_lengths_that_disagree_are_refused_before_anything_is_written(
     (lab_run / "wrong_lab.py").write_text(wrong)
     config = gin_file(lab_run, "ModelConfig.name = 'one_layer'\n")
     flags = ("--gin_file", config, "--shard_dir", shard_dir, "--run_dir", "wrong")
-    done = tfasr("train", "--import", "wrong_lab", *flags, folder=lab_run)
+    done = run_tfasr("train", "--import", "wrong_lab", *flags, folder=lab_run)
     assert done.returncode == 2, done.stderr
     assert "wrong_lab.py:" in done.stderr
     assert "output_lengths" in done.stderr
@@ -519,8 +517,10 @@ def test_gradients_that_overflow_in_float16_change_no_weight(parts):
     watched = [*model.trainable_variables, *model.optimizer.inner_optimizer.variables]
     before = [plain_array(variable) for variable in watched]
     assert np.isfinite(losses(model, config, batch, 1)).all()
+
     for variable, value in zip(watched, before, strict=True):
         np.testing.assert_array_equal(plain_array(variable), value)
+
     assert float(plain_array(scale)) == 2.0**99
     scale.assign(2.0**10)
     losses(model, config, batch, 1)

@@ -8,8 +8,6 @@ import pty
 import select
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import pytest
 from tests import child_functions
 from tests.tones import SHARDS, tones_experiment
 from tests.training.test_signals import same_weights
+from tests.warm import WarmProcess
 from tfasr.alphabet import Alphabet
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import load_lexicon
@@ -83,6 +82,7 @@ def runs(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patched:
             if placement == "swapped":
                 patched.setattr(Evaluator, "start", watched)
+
             callbacks = [seen] if placement == "swapped" else []
             run_dir = folder / placement
             train(
@@ -99,6 +99,7 @@ def test_weights_scores_and_hypotheses_are_the_same_in_all(runs):
     first = runs / "shared"
     texts = {path.name: path.read_bytes() for path in (first / "hypotheses").iterdir()}
     assert len(texts) == EPOCHS
+
     for placement in PLACEMENTS[1:]:
         run_dir = runs / placement
         assert scores(run_dir) == scores(first)
@@ -133,6 +134,7 @@ def test_a_second_decoder_is_scored_beside_and_runs_stay_comparable(runs):
     without = experiment("shared", second_decoder="")
     alone = comparability(without, split, alphabet, lexicon, training=training)
     assert run.comparability == json.loads(json.dumps(alone))
+
     with pytest.raises(ValueError, match="second_decoder must be"):
         TrainingConfig(second_decoder="none such")
 
@@ -177,6 +179,7 @@ def test_a_clock_that_counts_evaluation_is_read_when_the_score_is_known(runs):
     pairs = {epoch: [] for epoch in range(1, EPOCHS + 1)}
     for index in line.of("eval_stop"):
         pairs[line.metadata[index]["epoch_num"]].append(index)
+
     handed_over, known = map(list, zip(*pairs.values(), strict=True))
     read = {
         name: [one.index for one in POLICIES[name].readings(line, "cer")]
@@ -196,13 +199,16 @@ def test_the_training_model_leaves_the_device_and_comes_back_bit_for_bit(runs):
     before = [np.array(weight) for weight in model.get_weights()]
     # Weights, and Adam's two slots of each.
     assert whole > 3 * 4 * sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+
     with pytest.raises(ZeroDivisionError), off_device(model):
         assert held_bytes(model) == 0
         raise ZeroDivisionError
 
     assert held_bytes(model) == whole
+
     for weight, expected in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, expected)
+
     release(model)
     assert held_bytes(model) == 0
 
@@ -223,25 +229,20 @@ def test_a_swapped_run_that_ended_in_an_evaluation_is_resumed(
     assert same_weights(run_dir, runs / "shared")
 
 
-KILLED = """
-import sys
-from tests.training.test_placement import SHARDS, experiment
-from tfasr.training.train import train
-train(experiment("beside"), shard_dir=SHARDS, run_dir=sys.argv[1])
-"""
+def train_beside(run_dir):
+    train(experiment("beside"), shard_dir=SHARDS, run_dir=run_dir)
 
 
 def test_a_killed_run_evaluates_what_was_outstanding(runs, tmp_path):
     run_dir = tmp_path / "run"
     # Its messages go to a terminal, which shows a live line.
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(run_dir)],
-        stderr=theirs,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    process = WarmProcess(
+        train_beside,
+        run_dir,
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        terminal=Path(os.ttyname(theirs)),
     )
-    os.close(theirs)
     deadline = time.monotonic() + 240
     while not (run_dir / "events.jsonl").exists() or not of(run_dir, "eval_wait_start"):
         assert process.poll() is None
@@ -249,7 +250,8 @@ def test_a_killed_run_evaluates_what_was_outstanding(runs, tmp_path):
         time.sleep(0.02)
 
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
+    os.close(theirs)
     # The system passes on what was shown in parts, the last of them some time after the
     # write.
     shown = b""
@@ -275,6 +277,7 @@ def test_a_killed_run_evaluates_what_was_outstanding(runs, tmp_path):
     session = read_events(run_dir)[-1]["metadata"]["session"]
     with contextlib.closing(Ledger(run_dir, session)) as ledger:
         ledger.event("tracked_stats", booked["value"], epoch_num=1)
+
     (run_dir / "checkpoints" / held[0]).unlink()
     shutil.copytree(run_dir, tmp_path / "without")
     train(experiment("beside"), shard_dir=SHARDS, run_dir=run_dir, resume=True)
@@ -287,6 +290,7 @@ def test_a_killed_run_evaluates_what_was_outstanding(runs, tmp_path):
     ]
     assert not list((run_dir / "checkpoints").glob("evaluating-*"))
     (tmp_path / "without" / "checkpoints" / held[1]).unlink()
+
     with pytest.raises(UsageError, match=r"must keep .*evaluating-epoch-0002\.npz"):
         OtherProcess(tmp_path / "without", (), None).begin(range(1, 3))
 
@@ -314,6 +318,7 @@ def test_a_process_that_died_is_started_again(
         monkeypatch, run_dir, child_functions.score_after_a_death, ledger
     )
     assert other.begin(range(1, 1)) == []
+
     with caplog.at_level(logging.WARNING, "tfasr"):
         pending = [other.start(epoch, checkpoint) for epoch in (1, 2)]
         found = [one.scores()[0]["wer"] for one in pending]
@@ -334,10 +339,12 @@ def test_a_process_that_always_dies_ends_the_run(checkpoint, monkeypatch, tmp_pa
     other.begin(range(1, 1))
     pending = other.start(1, checkpoint)
     checkpoint.unlink()  # newer ones have taken its place
+
     with pytest.raises(
         RunError, match="3 times over epoch 1, whose checkpoint is kept"
     ):
         pending.scores()
+
     other.close()
     ledger.close()
     assert pending.checkpoint.read_bytes() == b"weights"
@@ -365,10 +372,12 @@ def test_devices_are_named_and_must_be_there():
     assert named_devices(("cpu:1", "gpu:0", "cpu:3")).processors == (1, 3)
     usable = sorted(os.sched_getaffinity(0))
     leave_to_evaluation((f"cpu:{usable[0]}",))
+
     with pytest.raises(
         UsageError, match=r"\['cpu:9999'\] are not among the processors"
     ):
         leave_to_evaluation(("cpu:9999",))
+
     with pytest.raises(UsageError, match=r"\['gpu:7'\] are not among"):
         leave_to_evaluation(("gpu:7",))
 

@@ -45,6 +45,7 @@ def test_an_uninterrupted_run_books_all_states(uninterrupted):
     per_epoch = dict.fromkeys((1, 2, 3), 0)
     for event in of(events, "train_step"):
         per_epoch[event["metadata"]["epoch_num"]] += event["value"]["utterances"]
+
     assert per_epoch == {1: 96, 2: 96, 3: 96}
     assert of(events, "tracked_stats")[-1]["value"]["utterances"] == 24
     # The first step traces; no shape of a later batch is traced or compiled again.
@@ -71,6 +72,15 @@ def before_the_first_checkpoint(events):
     return bool(steps(events, 0))
 
 
+@pytest.fixture(scope="module")
+def killed_within_an_epoch(shard_dir, tmp_path_factory):
+    from tests.training.conftest import TrainingProcess
+
+    run_dir = tmp_path_factory.mktemp("runs") / "killed"
+    TrainingProcess(shard_dir, run_dir).kill_when(in_the_middle_of_an_epoch)
+    return run_dir
+
+
 @pytest.mark.parametrize(
     "moment",
     [
@@ -80,10 +90,14 @@ def before_the_first_checkpoint(events):
     ],
 )
 def test_a_killed_run_reaches_the_same_accuracy(
-    start_training, uninterrupted, tmp_path, moment
+    start_training, uninterrupted, killed_within_an_epoch, tmp_path, moment
 ):
     run_dir = tmp_path / "killed"
-    start_training(run_dir).kill_when(moment)
+    if moment is in_the_middle_of_an_epoch:
+        shutil.copytree(killed_within_an_epoch, run_dir)
+    else:
+        start_training(run_dir).kill_when(moment)
+
     code, output = start_training(run_dir, "--resume").finish()
     assert code == 0, output
     events = read_events(run_dir)
@@ -104,6 +118,7 @@ def test_a_killed_run_reaches_the_same_accuracy(
         assert losses[event["metadata"]["step"]] == pytest.approx(
             event["value"]["loss"], rel=0.02
         )
+
     if moment is in_the_middle_of_an_epoch:
         assert resumed_from >= 15
         # Nothing is lost if the kill came right after a checkpoint.
@@ -134,10 +149,10 @@ def test_a_killed_run_goes_on_in_its_schedule_of_batch_sizes(start_training, tmp
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
-    start_training, tmp_path
+    start_training, killed_within_an_epoch, tmp_path
 ):
     run_dir = tmp_path / "killed"
-    start_training(run_dir).kill_when(in_the_middle_of_an_epoch)
+    shutil.copytree(killed_within_an_epoch, run_dir)
     newest = sorted((run_dir / "checkpoints").glob("step-*.npz"))[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     code, output = start_training(run_dir, "--resume").finish()

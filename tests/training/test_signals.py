@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tones import SHARDS, TONES_GIN, TRAIN_UTTERANCES, tones_experiment
+from tests.warm import start_tfasr
 from tfasr.ledger.events import read_events
 from tfasr.training.checkpoint import find_checkpoint, read_state
 from tfasr.training.run_folder import Interruption, RunInterruptedError
@@ -112,6 +111,7 @@ def test_a_signal_in_an_evaluation_keeps_it(uninterrupted, tmp_path):
     sending = keras.callbacks.LambdaCallback(on_epoch_end=send(signal.SIGINT))
     with pytest.raises(RunInterruptedError, match="SIGINT") as caught:
         train(experiment(), shard_dir=SHARDS, run_dir=run_dir, callbacks=[sending])
+
     assert caught.value.exit_code == 130
     state = read_state(find_checkpoint(run_dir, "last"))
     assert (state.step, state.epoch, len(state.history)) == (STEPS, 2, 1)
@@ -132,12 +132,9 @@ def test_a_signal_in_an_evaluation_keeps_it(uninterrupted, tmp_path):
 )
 def test_a_process_exits_with_the_documented_code(tmp_path, number, code):
     run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(TONES_GIN)]
-    command += ["--gin_binding", "TrainingConfig.epochs = 200", "--no_memory_probe"]
-    command += ["--shard_dir", str(SHARDS), "--run_dir", str(run_dir)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    words = ["--gin_file", TONES_GIN, "--shard_dir", SHARDS, "--run_dir", run_dir]
+    words += ["--gin_binding", "TrainingConfig.epochs = 200", "--no_memory_probe"]
+    process = start_tfasr("train", *words, one_stream=True)
     deadline = time.monotonic() + 240
     while not (run_dir / "events.jsonl").exists() or not of(run_dir, "train_step"):
         assert process.poll() is None, process.communicate()[0]
@@ -145,7 +142,7 @@ def test_a_process_exits_with_the_documented_code(tmp_path, number, code):
         time.sleep(0.02)
 
     process.send_signal(number)
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate()
     assert process.returncode == code, output
     assert "Continue it with --resume." in output
     assert "Traceback" not in output

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
 import sys
 import textwrap
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.tones import SHARDS
+from tests.warm import run_script, run_tfasr
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.commands.report import report
@@ -84,6 +84,7 @@ def test_the_default_is_the_papers_recipe():
     sys10 = load_config("paper_sys10.gin").experiment
     for group in ("features", "model", "decoder", "augmentation"):
         assert getattr(gin, group) == getattr(sys10, group), group
+
     assert (gin.pipeline.padding, gin.pipeline.max_frames) == ("fixed", 1670)
 
 
@@ -234,8 +235,10 @@ def test_wrong_prices_name_file_and_line(tmp_path):
         UsageError, match=r"rented_per_hour\.gin:\d+: .*nothing, bind it"
     ):
         load_config([TINY, "hardware/rented_per_hour.gin"])
+
     with pytest.raises(UsageError, match=r"--gin_binding:1: .*greater than 0"):
         load_config(TINY, ["HardwareConfig.price_usd_per_hour = -3"])
+
     with pytest.raises(UsageError, match="must be None if amortisation_years is given"):
         load_config(
             [TINY, "hardware/rented_per_hour.gin"],
@@ -302,10 +305,9 @@ def test_the_best_checkpoint_gives_the_best_epochs_accuracy(run_dir):
 
 
 def test_evaluate_prints_one_json_object(run_dir, shard_dir):
-    command = [sys.executable, "-m", "tfasr.cli", "evaluate", "--run_dir", str(run_dir)]
-    command += ["--shard_dir", str(shard_dir), "--split", "validation"]
-    command += ["--decoder", "greedy", "--format", "json"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = ["--run_dir", run_dir, "--shard_dir", shard_dir, "--split", "validation"]
+    words += ["--decoder", "greedy", "--format", "json"]
+    finished = run_tfasr("evaluate", *words, check=True)
     scores = json.loads(finished.stdout)
     assert scores["utterances"] == 24
     keys = {"wer", "cer", "cer_reference", "substitutions", "deletions", "insertions"}
@@ -313,6 +315,7 @@ def test_evaluate_prints_one_json_object(run_dir, shard_dir):
     edits = scores["substitutions"] + scores["deletions"] + scores["insertions"]
     assert scores["wer"] == pytest.approx(edits / scores["words"])
     assert scores["confidence"] == 0.95
+
     for rate in ("wer", "cer"):
         low, high = scores[f"{rate}_interval"]
         assert low <= scores[rate] <= high
@@ -331,8 +334,10 @@ def test_the_best_prefix_is_at_least_as_probable_as_the_best_path(run_dir):
 def test_missing_checkpoints_and_runs_are_named(run_dir, tmp_path):
     with pytest.raises(UsageError, match="must be a folder that tfasr train wrote"):
         evaluate(run_dir=tmp_path, split="validation")
+
     with pytest.raises(UsageError, match=r"best\.npz"):
         evaluate(run_dir=run_dir, split="validation", checkpoint="nowhere.npz")
+
     with pytest.raises(UsageError, match="'nonsense'"):
         evaluate(run_dir=run_dir, split="nonsense")
 
@@ -422,6 +427,7 @@ def test_shards_whose_utterances_the_model_leaves_without_a_path_are_refused(
         UsageError, match="CTC path.*'acoustic_model'.*Prepare 'train' again"
     ):
         train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
+
     assert not (tmp_path / "run").exists()
 
 
@@ -456,11 +462,7 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
                 shard_dir=sys.argv[1], run_dir=f"{sys.argv[2]}/{replicas}",
             )
     """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(shard_dir), str(tmp_path)],
-        check=True,
-        capture_output=True,
-    )
+    run_script(textwrap.dedent(script), shard_dir, tmp_path)
     one, two = (
         [
             e["value"]

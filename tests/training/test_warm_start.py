@@ -4,7 +4,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.tones import SHARDS, tones_experiment
 from tests.training.test_signals import same_weights
+from tests.warm import run_module
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
 from tfasr.exporting.export import export
@@ -87,8 +87,10 @@ def test_a_start_copies_all_layers_of_the_best_checkpoint(trained):
     assert fact["layers"] == ["convolution", "lstm_0", "normalisation_0", "normalisation_1",
                               "classifier"]  # fmt: skip
     assert not fact["new_layers"]
+
     with np.load(trained / "checkpoints" / "best.npz") as saved:
         stored = [saved[name] for name in saved.files]
+
     for values in weights(recogniser).values():
         for value in values:
             assert any(
@@ -144,6 +146,7 @@ def test_the_joules_of_a_start_are_those_of_all_that_led_to_it(trained, tmp_path
         lines = ["time_ms,session,mono_s,counter,joules,range_joules"]
         for at in np.linspace(min(moments) - 1, max(moments) + 1, 50):
             lines.append(f"0,0,{at:.6f},package-0,{100 * at:.6f},")
+
         (run_dir / "energy.csv").write_text("\n".join(lines) + "\n")
         return 100 * (max(moments) - min(moments))
 
@@ -243,16 +246,8 @@ def test_a_killed_run_resumes_bit_for_bit_without_its_start(trained, tmp_path, m
     killed = tmp_path / "killed"
     places = (("0", "4"), ("2", "2"))[: 1 if maker == "ema" else 2]
     for place in places:
-        words = [
-            sys.executable,
-            "-m",
-            "tests.training.test_warm_start",
-            trained,
-            killed,
-            maker,
-        ]
-        died = subprocess.run(
-            [*words, *place], capture_output=True, text=True, check=False
+        died = run_module(
+            "tests.training.test_warm_start", trained, killed, maker, *place
         )
         assert died.returncode == -signal.SIGKILL, died.stderr
         if trained.exists():
@@ -288,6 +283,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(
     newest = sorted((other / "checkpoints").glob("step-*"))[-1]
     with np.load(newest) as saved:
         changed = {name: saved[name] for name in saved.files}
+
     changed = {n: v * 1.5 if v.dtype == np.float32 else v for n, v in changed.items()}
     best.unlink()
     np.savez(best, **changed)
@@ -297,8 +293,10 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(
         "memory_probe": False,
         "resume": True,
     }
+
     with pytest.raises(UsageError, match=r"best.npz has changed.*restore the file"):
         train(experiment, **arguments)
+
     best.write_bytes(kept)
     train(experiment, **arguments)
     assert len(of(run_dir, "start_from")) == 2
@@ -312,8 +310,10 @@ def test_an_export_to_keras_is_a_start_whose_cost_is_unknown(trained, tmp_path):
     of_run = weights(begun(tones_experiment(start_from=str(trained)))[0])
     for name, values in weights(recogniser).items():
         assert equal(values, of_run[name])
+
     content = (tmp_path / "export" / "model.keras").read_bytes()
     (tmp_path / "export" / "model.keras").write_bytes(content[:-1] + b"x")
+
     with pytest.raises(
         UsageError, match=r"model.keras must be as it was exported.*Export"
     ):
@@ -359,6 +359,7 @@ def not_finite(trained, folder):
     best = run_dir / "checkpoints" / "best.npz"
     with np.load(best) as saved:
         arrays = {name: saved[name] for name in saved.files}
+
     name = next(n for n in sorted(arrays) if n.endswith("kernel"))
     arrays[name] = np.full_like(arrays[name], np.nan)
     best.unlink()
@@ -394,12 +395,14 @@ def test_what_cannot_be_a_start_is_refused_before_training(
     if make is other_features:  # shards are checked first
         with pytest.raises(UsageError, match=message):
             open_start(experiment)
+
         return
 
     with pytest.raises(UsageError, match=message) as caught:
         train(
             experiment, shard_dir=shards, run_dir=tmp_path / "run", memory_probe=False
         )
+
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
