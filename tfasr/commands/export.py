@@ -11,21 +11,17 @@ EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Imported here, because tfasr help must not wait for readers of audio.
-    from tfasr.recognising.spec import MODEL_FILES
+    from tfasr.recognising.spec import FORMATS, int8_formats
 
     add = parser.add_argument
-    targets = (
-        "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
-        "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
-        "Keras"
-    )
-    add("--to", choices=tuple(MODEL_FILES), required=True, help=targets)
+    targets = "; ".join(f"{name}: {FORMATS[name].purpose}" for name in FORMATS)
+    add("--to", choices=tuple(FORMATS), required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(
         "--int8",
         action="store_true",
-        help="large weight matrices in 8 bits: onnx, litert",
+        help=f"large weight matrices in 8 bits: {', '.join(int8_formats())}",
     )
     add("--checkpoint", default="best", help="best, last or a file")
     add(
