@@ -72,6 +72,21 @@ def test_time_behind_another_program_is_counted_as_waiting():
 
 
 @linux
+def test_the_kernels_part_is_within_what_ran(tmp_path):
+    counter = ProcessorTime()
+    ran_s = counter.ran_s()
+    kernel_s = counter.kernel_s()
+
+    # Almost all of writing zeros is the kernel's work.
+    with (tmp_path / "zeros").open("wb", buffering=0) as file:
+        while counter.kernel_s() - kernel_s < 0.2:
+            file.seek(0)
+            file.write(bytes(1 << 22))
+
+    assert counter.ran_s() - ran_s >= 0.15
+
+
+@linux
 def test_children_count():
     counter = ProcessorTime()
     child = subprocess.Popen([sys.executable, "-c", BUSY])
@@ -169,6 +184,23 @@ def test_another_program_is_seen_at_once():
         started.stdout.close()
 
     assert others > 0.5 / psutil.cpu_count()
+
+
+@linux
+def test_only_processors_that_the_process_may_use_count(monkeypatch):
+    busy = psutil.cpu_times()._replace(user=900.0, idle=0.0, steal=90.0)
+    calm = busy._replace(user=7.0, steal=1.0)
+    everything_else = (
+        sum(calm[1:]) - calm.idle - calm.iowait - calm.guest - calm.guest_nice
+    )
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [busy, calm, busy])
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1})
+
+    reading = read_host(ProcessorTime())
+
+    assert reading.stolen_s == 1.0
+    assert reading.busy_s == pytest.approx(7.0 + everything_else - 1.0)
 
 
 def test_a_machine_that_offers_nothing_is_unknown(tmp_path):
