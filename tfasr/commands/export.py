@@ -10,7 +10,11 @@ EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags: the format, the run, where to write, what to compare on."""
+    """Adds the flags: the format, the run, where to write, what to compare on.
+
+    `tfasr.recognising.spec.FORMATS` says what each format is for, and which can have
+    weights in 8 bits.
+    """
     # Imported here, because tfasr help must not wait for readers of audio.
     from tfasr.recognising.spec import FORMATS, int8_formats
 
@@ -39,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the format has no 8-bit form, or ``--out`` isn't empty."""
+    """Checks what can be checked before TensorFlow is loaded.
+
+    Raises:
+        UsageError: if the format has no 8-bit form, or ``--out`` isn't empty.
+    """
     from tfasr.kit.files import check_owned
     from tfasr.recognising.spec import check_int8
 
