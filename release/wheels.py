@@ -44,14 +44,19 @@ print(f"Python {sys.version.split()[0]}: tfasr {tfasr.__version__} and both comp
 """
 LOOP = """
 import tfasr
+batches = range(4)
 with tfasr.Recorder("run", targets=["wer=0.2"], target_window=1) as run:
-    run.epoch()
-    with run.step(utterances=1):
-        pass
-    with run.evaluation() as evaluation:
-        evaluation.score(["one"], ["one"])
+    for recognised in ("one too", "one two"):
+        run.epoch()
+        for batch in batches:
+            with run.step(utterances=8) as step:
+                step.loss = 1.5
+        with run.evaluation() as evaluation:
+            evaluation.score(["one two"], [recognised])
 """
 COMPILED = ("_word_beam_core", "_recurrent_core")
+# The largest environment with tfasr-measure alone.
+MOST_BYTES = 300e6
 
 
 def main() -> None:
@@ -273,11 +278,14 @@ def check_measure(python: str, measure: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", folder)
         interpreter = Path(folder, "bin", "python")
-        said = run(interpreter, "-m", "pip", "install", "-q", measure.resolve())
-        if "ERROR" in said:
-            sys.exit(f"pip reports an error with {measure.name}:\n{said}")
+        messages = run(interpreter, "-m", "pip", "install", "-q", measure.resolve())
+        if "ERROR" in messages:
+            sys.exit(f"pip reports an error with {measure.name}:\n{messages}")
 
-        run(interpreter, "-W", "error", "-c", LOOP, cwd=folder)
+        messages = run(interpreter, "-W", "error", "-c", LOOP, cwd=folder)
+        if messages:
+            sys.exit(f"{measure.name} must record without messages:\n{messages}")
+
         report = run(Path(folder, "bin", "tfasr"), "report", "run", cwd=folder)
         if "WER 20 %" not in report:
             sys.exit(f"{measure.name} reports no time to WER 20 %:\n{report}")
@@ -285,6 +293,9 @@ def check_measure(python: str, measure: Path) -> None:
         files = (path for path in Path(folder).rglob("*") if path.is_file())
         size = sum(path.lstat().st_size for path in files)
         print(f"{measure.name}: {size / 1e6:.0f} MB with Python's environment.")
+        if size > MOST_BYTES:
+            most = f"at most {MOST_BYTES / 1e6:.0f} MB"
+            sys.exit(f"{measure.name} must need {most} with all its dependencies.")
 
 
 def check_installed(python: str, measure: Path, wheel: Path) -> None:

@@ -1,6 +1,7 @@
 """tfasr's own commands as tasks: what users run, on TensorFlow, measured from outside."""
 
 import csv
+import hashlib
 import json
 import os
 import subprocess
@@ -108,14 +109,18 @@ def trained_by_command(
         }
 
 
-def demo() -> Answer:
-    """Returns the results of ``tfasr demo``: seconds, and a summary of each training."""
+def demo(seeds: int) -> Answer:
+    """Returns the results of ``tfasr demo``: seconds, and a summary of each training.
+
+    Args:
+        seeds: the most runs of each recipe.
+    """
     import tfasr
     from gpu.train import summary
 
     with tempfile.TemporaryDirectory() as parent:
         began = time.perf_counter()
-        run(["demo", "--demo_dir", parent])
+        run(["demo", "--demo_dir", parent, "--seeds", str(seeds)])
         answer: Answer = {"process_s": time.perf_counter() - began, "runs": {}}
         for ledger in sorted(Path(parent).rglob(EVENTS_FILE)):
             name = str(ledger.parent.relative_to(parent))
@@ -126,12 +131,16 @@ def demo() -> Answer:
 
 def prepared(folder: Path, name: str, gin_file: str) -> Path:
     """Returns a folder of shards made of a packed corpus; keeps it for later tasks."""
-    shards = _PREPARED / str(os.getuid()) / f"{name}-{gin_file.replace('/', '-')}"
+    packed = (folder / f"{name}.json").read_bytes()
+    # Of this very pack: a trial's has only some of the utterances.
+    digest = hashlib.sha256(packed).hexdigest()[:12]
+    recipe_name = gin_file.replace("/", "-")
+    shards = _PREPARED / str(os.getuid()) / f"{name}-{recipe_name}-{digest}"
     finished = shards / "finished"
     if finished.exists():
         return shards
 
-    recipe = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    recipe = json.loads(packed)
     with tempfile.TemporaryDirectory() as corpus:
         write_corpus(folder, name, recipe, Path(corpus))
         for split, file in SPLITS.items():

@@ -250,3 +250,59 @@ def test_steps_take_turns_on_pytorchs_backend():
     for row in result["answer"]["rows"]:
         assert row["step_ms"] > 0
         assert np.isfinite(row["last_loss"])
+
+
+def test_shards_of_a_trial_are_not_those_of_the_whole_corpus(
+    packed, tmp_path, monkeypatch
+):
+    from gpu import commands
+
+    prepared = []
+    monkeypatch.setattr(commands, "_PREPARED", tmp_path / "shards")
+    monkeypatch.setattr(commands, "write_corpus", lambda *arguments: None)
+
+    def run(words):
+        folder = tmp_path / words[-1]
+        folder.mkdir(parents=True, exist_ok=True)
+        prepared.append(folder)
+
+    monkeypatch.setattr(commands, "run", run)
+    recipe = packed.recipe
+    folders = []
+    for splits in (recipe["splits"], recipe["splits"] | {"train": []}):
+        (tmp_path / "noise.json").write_text(json.dumps(recipe | {"splits": splits}))
+        # Tasks of the same pack share its shards.
+        folders += {
+            commands.prepared(tmp_path, "noise", "fast/an4.gin") for _ in range(2)
+        }
+
+    assert len(set(folders)) == len(folders) == 2
+    assert len(prepared) == 4  # two splits each
+
+
+def test_a_run_is_summed_up_as_training_and_the_command_both_do(tmp_path):
+    from gpu.train import summary
+
+    import tfasr
+
+    targets = [("cer", 0.5), ("wer", 0.01)]
+    with tfasr.Recorder(tmp_path, targets=targets, target_window=1) as run:
+        for recognised in ("zzz zzz", "one two", "one too"):
+            run.epoch()
+            for _ in range(12):
+                with run.step(utterances=8) as step:
+                    step.loss = 1.5
+
+            with run.evaluation() as evaluation:
+                evaluation.score(["one two"], [recognised])
+
+    recorded = tfasr.load_run(tmp_path)
+    found = json.loads(json.dumps(summary(recorded)))
+    assert found["epochs"] == 3
+    # The space is right even in the first text.
+    cer = [pytest.approx(edits / len("one two")) for edits in (6, 0, 1)]
+    assert found["curve"] == [[cer[0], 1.0], [cer[1], 0.0], [cer[2], 0.5]]
+    assert set(found["reached_s"]) == {"cer=0.5", "wer=0.01"}
+    assert 0 < found["reached_s"]["cer=0.5"] < found["wall_s"]
+    assert sum(found["intervals_s"].values()) == pytest.approx(found["wall_s"])
+    assert found["utterances_per_s"] > 0

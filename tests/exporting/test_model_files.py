@@ -10,7 +10,8 @@ import pytest
 import tfasr
 from tests.recognising.spoken_tones import RUN, spoken
 from tfasr.cli import parse, run
-from tfasr.recognising.spec import MODEL_FILES, check_sums
+from tfasr.exporting.export import KINDS
+from tfasr.recognising.spec import FORMATS, ONNX, check_sums
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings(
@@ -90,7 +91,12 @@ def check_use(folder, recogniser):
     return other
 
 
-@pytest.mark.parametrize("to", ["keras", "saved_model", "litert"])
+def test_every_format_can_be_written():
+    assert KINDS.keys() == FORMATS.keys()
+
+
+# tests/exporting/test_onnx.py has the files of ONNX.
+@pytest.mark.parametrize("to", [name for name in FORMATS if name != ONNX])
 def test_an_export_is_whole_loads_back_and_is_used(
     to, work, recogniser, tmp_path, capsys
 ):
@@ -98,11 +104,11 @@ def test_an_export_is_whole_loads_back_and_is_used(
     assert "6 of 6 utterances" in capsys.readouterr().out
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *(MODEL_FILES[to], "recogniser.json", "alphabet.json", "lexicon.txt"),
+        *(FORMATS[to].file, "recogniser.json", "alphabet.json", "lexicon.txt"),
         *("README.md", "SHA256SUMS"),
     }
     check_sums(folder)
-    assert f"`{MODEL_FILES[to]}`. It can stream." in (folder / "README.md").read_text()
+    assert f"`{FORMATS[to].file}`. It can stream." in (folder / "README.md").read_text()
     check_use(folder, recogniser)
     if to == "saved_model":
         check_without_tfasr(folder, recogniser, tmp_path)

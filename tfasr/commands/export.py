@@ -10,27 +10,27 @@ EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags: the format, the run, where to write, what to compare on."""
+    """Adds the flags: the format, the run, where to write, what to compare on.
+
+    `tfasr.recognising.spec.FORMATS` says what each format is for, and which can have
+    weights in 8 bits.
+    """
     # Imported here, because tfasr help must not wait for readers of audio.
-    from tfasr.recognising.spec import MODEL_FILES
+    from tfasr.recognising.spec import FORMATS, int8_formats
 
     add = parser.add_argument
     add(
         "--to",
-        choices=tuple(MODEL_FILES),
+        choices=tuple(FORMATS),
         required=True,
-        help=(
-            "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
-            "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
-            "TensorFlow without Keras"
-        ),
+        help="; ".join(f"{name}: {FORMATS[name].purpose}" for name in FORMATS),
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(
         "--int8",
         action="store_true",
-        help="large weight matrices in 8 bits: onnx, litert",
+        help=f"large weight matrices in 8 bits: {', '.join(int8_formats())}",
     )
     add("--checkpoint", default="best", help="best, last or a file")
     add(
@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the format has no 8-bit form, or ``--out`` isn't empty."""
+    """Checks what can be checked before TensorFlow is loaded.
+
+    Raises:
+        UsageError: if the format has no 8-bit form, or ``--out`` isn't empty.
+    """
     from tfasr.kit.files import check_owned
     from tfasr.recognising.spec import check_int8
 

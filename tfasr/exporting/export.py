@@ -493,7 +493,7 @@ def _check_installed(*packages: str) -> None:
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
     """Writes the model's files; returns their paths: float32, and then int8 if wanted."""
     paths = [
-        temporary / name / exported.MODEL_FILES[kind.runtime]
+        temporary / name / exported.FORMATS[kind.runtime].file
         for name in ("float32", "int8")
     ]
     for path in paths:
@@ -589,7 +589,7 @@ class Kind(abc.ABC):
     """An export target, with defaults for some of its methods.
 
     Attributes:
-        runtime: what runs the model, a key of `MODEL_FILES`.
+        runtime: what runs the model, a key of `FORMATS`.
         packages: needed to write the model.
         extra: tfasr's optional dependencies needed to run it, as in pip install
             'tfasr[extra]'.
@@ -636,7 +636,7 @@ class Kind(abc.ABC):
             f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
         )
         return {
-            "files": f"`{exported.MODEL_FILES[self.runtime]}`",
+            "files": f"`{exported.FORMATS[self.runtime].file}`",
             "commands": (install, "tfasr transcribe recording.wav --run_dir ."),
             "streams": spec.can_stream,
             "limits": WORD_LIMITS,
@@ -694,7 +694,7 @@ class _Onnx(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
         return (
-            f"`{exported.MODEL_FILES[ONNX]}` takes `features` (float32: batch, frames, "
+            f"`{exported.FORMATS[ONNX].file}` takes `features` (float32: batch, frames, "
             f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
             f"and `output_lengths`{states if spec.streams else ''}. `{FEATURES_FILE}` takes "
             f"`samples` (float32 in -1..1 at {spec.features.sample_rate_hz} Hz: batch, samples) "
@@ -747,7 +747,7 @@ class _Litert(Kind):
                 "call takes the states after the last frame."
             )
 
-        file = exported.MODEL_FILES[exported.LITERT]
+        file = exported.FORMATS[exported.LITERT].file
 
         return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
@@ -769,7 +769,7 @@ class _Keras(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         return (
             "Once `tfasr.models.build` is imported, "
-            f"`keras.saving.load_model('{exported.MODEL_FILES[exported.KERAS]}')` "
+            f"`keras.saving.load_model('{exported.FORMATS[exported.KERAS].file}')` "
             "returns a Keras model of normalised features (batch, frames, "
             f"{spec.features.num_features}) and lengths (batch) that returns the classes' "
             f"log-probabilities (batch, output frames, {spec.alphabet.num_classes})."
@@ -824,7 +824,7 @@ class _SavedModel(Kind):
         tf.saved_model.save(module, str(path), signatures)
 
     def contents(self, spec: RecogniserSpec) -> str:
-        file = exported.MODEL_FILES[exported.SAVED_MODEL]
+        file = exported.FORMATS[exported.SAVED_MODEL].file
         return (
             f"`{file}` needs only TensorFlow: `tf.saved_model.load('{file}')."
             "signatures['serving_default']` takes `features` (float32: batch, frames, "

@@ -2,11 +2,11 @@
 
 `Ledger.write` takes an instance of the dataclasses here, `wrong_value` finds values of
 another type when a run is read, and ``docs/ledger.schema.json`` is the same as JSON
-Schema: renew it with ``python -m tfasr.ledger.schema``. A field without a default is
-always written; one that is None by default is left out if it is unknown. A reader
-ignores further fields. The value of every event may be null, which means unknown. Keys
-that aren't listed here may have any JSON value, such as the facts that
-`tfasr.Recorder.note` records.
+Schema; ``python -m tfasr.ledger.schema > docs/ledger.schema.json`` renews it. A field
+without a default is always written; one that is None by default is left out if it is
+unknown. A reader ignores further fields. The value of every event may be null, which
+means unknown. Keys that aren't listed here may have any JSON value, such as the facts
+that `tfasr.Recorder.note` records.
 
 A new kind of event is a dataclass below, registered with `event`, and the code that
 writes it, such as ``ledger.write(WorkerJoined(rank=2))``.

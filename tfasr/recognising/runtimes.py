@@ -10,7 +10,7 @@ import functools
 import os
 import queue
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def open_exported(
     exported.check_sums(folder)
     runtime = exported.exported_runtime(folder)
     spec = exported.read_spec(folder, decoder_changes)
-    path = folder / exported.MODEL_FILES[runtime]
+    path = folder / exported.FORMATS[runtime].file
     acoustics = open_model(runtime, path, spec)
     _check_fits(acoustics, spec, path)
 
@@ -110,35 +110,55 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     """Opens an exported model.
 
     Args:
-        runtime: one of `MODEL_FILES`.
+        runtime: one of `FORMATS`.
         path: the model's file or folder.
         spec: the recogniser's description.
 
     Raises:
         UsageError: if the runtime isn't installed, or can't load the model.
     """
-    if runtime == exported.ONNX:
-        return OnnxAcoustics(path)
+    return _READERS[runtime](path, spec)
 
-    if runtime == exported.LITERT:
-        if STEP in litert_interpreter(path, 1).get_signature_list():
-            return LitertAcoustics(path, spec.geometry[1])
 
-        return LitertUtterances(path)
+def _open_onnx(path: Path, spec: RecogniserSpec) -> Acoustics:
+    return OnnxAcoustics(path)
 
+
+def _open_litert(path: Path, spec: RecogniserSpec) -> Acoustics:
+    if STEP in litert_interpreter(path, 1).get_signature_list():
+        return LitertAcoustics(path, spec.geometry[1])
+
+    return LitertUtterances(path)
+
+
+def _open_keras(path: Path, spec: RecogniserSpec) -> Acoustics:
+    _need_tensorflow(exported.KERAS)
+    from tfasr.recognising.tensorflow_runtimes import open_keras_file
+
+    return open_keras_file(path)
+
+
+def _open_saved_model(path: Path, spec: RecogniserSpec) -> Acoustics:
+    _need_tensorflow(exported.SAVED_MODEL)
+    from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics
+
+    return SavedModelAcoustics(path)
+
+
+def _need_tensorflow(runtime: str) -> None:
+    """Raises UsageError, which says how to install it, if TensorFlow is missing."""
     install = "tensorflow. Exports to onnx and litert don't need it"
     with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
 
-    from tfasr.recognising.tensorflow_runtimes import (
-        SavedModelAcoustics,
-        open_keras_file,
-    )
 
-    if runtime == exported.KERAS:
-        return open_keras_file(path)
-
-    return SavedModelAcoustics(path)
+# How a model of each of `FORMATS` is opened.
+_READERS: dict[str, Callable[[Path, RecogniserSpec], Acoustics]] = {
+    exported.ONNX: _open_onnx,
+    exported.LITERT: _open_litert,
+    exported.KERAS: _open_keras,
+    exported.SAVED_MODEL: _open_saved_model,
+}
 
 
 class OnnxAcoustics:

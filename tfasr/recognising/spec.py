@@ -344,18 +344,42 @@ class RecogniserSpec:
 # The model for ONNX Runtime.
 GRAPH_FILE = "model.onnx"
 
-# Runtimes that an export can be for, the values of ``--to``.
+
+@dataclass(frozen=True)
+class Format:
+    """One of the formats in which a model can be exported.
+
+    A new one also needs a `Kind` in `tfasr.exporting.export`, which writes it, and a
+    reader in `tfasr.recognising.runtimes`.
+
+    Attributes:
+        file: name of the model's file or folder.
+        purpose: what the export is for, as ``tfasr export --help`` says it.
+        int8: whether weights may have 8 bits.
+        weights: the file whose hash identifies the recogniser, if ``file`` is a folder.
+    """
+
+    file: str
+    purpose: str
+    int8: bool = False
+    weights: str = ""
+
+
 ONNX = "onnx"
 LITERT = "litert"
 KERAS = "keras"
 SAVED_MODEL = "saved_model"
 
-# Name of the model's file, or folder, for each runtime.
-MODEL_FILES = {
-    ONNX: GRAPH_FILE,
-    LITERT: "model.tflite",
-    KERAS: "model.keras",
-    SAVED_MODEL: "saved_model",
+# By the values of ``--to``, which ``recogniser.json`` calls the runtime.
+FORMATS = {
+    ONNX: Format(GRAPH_FILE, "a folder for ONNX Runtime and tfasr", int8=True),
+    LITERT: Format("model.tflite", "for LiteRT (TensorFlow Lite) and tfasr", int8=True),
+    KERAS: Format("model.keras", "a .keras file"),
+    SAVED_MODEL: Format(
+        "saved_model",
+        "for TensorFlow without Keras",
+        weights="saved_model/variables/variables.data-00000-of-00001",
+    ),
 }
 
 # The recogniser's description, and the model's card, for people.
@@ -364,12 +388,6 @@ CARD_FILE = "README.md"
 
 # Hashes of all other files, for ``sha256sum --check``; written last.
 SUMS_FILE = "SHA256SUMS"
-
-# The file whose hash identifies a recogniser.
-_WEIGHTS = {
-    **MODEL_FILES,
-    SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001",
-}
 
 # The format of an export; raise it when other versions can't read it.
 _FORMAT = 1
@@ -452,6 +470,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
     with wrong_values_are_wrong_use():  # of flags
         dataclasses.replace(DecoderConfig(), **decoder_changes)
 
+    form = FORMATS[exported_runtime(folder)]
     try:
         decoder = dataclasses.replace(
             DecoderConfig(**content["decoder"]), **decoder_changes
@@ -475,7 +494,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             geometry=(kernel, stride),
             streams=bool(content["streams"]),
             # The same weights are the same recogniser, wherever the folder is.
-            identity=file_sha256(folder / _WEIGHTS[exported_runtime(folder)]),
+            identity=file_sha256(folder / (form.weights or form.file)),
         )
     except UsageError:
         raise
@@ -492,7 +511,7 @@ def _float32(values: Any) -> np.ndarray:
 
 
 def exported_runtime(folder: Path) -> str:
-    """Returns the runtime of an export's model, one of `MODEL_FILES`.
+    """Returns the runtime of an export's model, one of `FORMATS`.
 
     Raises:
         UsageError: if it is another one, as of a newer tfasr.
@@ -501,9 +520,9 @@ def exported_runtime(folder: Path) -> str:
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime")
 
-    if not isinstance(runtime, str) or runtime not in MODEL_FILES:
+    if not isinstance(runtime, str) or runtime not in FORMATS:
         raise UsageError(
-            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: "
+            f"{path} must name a runtime of {', '.join(FORMATS)}. Received: "
             f"{runtime!r}, written by tfasr {content.get('tfasr')}. Use that tfasr, or "
             "export the run again."
         )
@@ -513,11 +532,16 @@ def exported_runtime(folder: Path) -> str:
 
 def check_int8(to: str, int8: bool) -> None:
     """Raises UsageError if an export to ``to`` can't have int8 weights."""
-    if int8 and to in (KERAS, SAVED_MODEL):
+    if int8 and not FORMATS[to].int8:
         raise UsageError(
-            f"int8 weights are only for onnx and litert. Received: {to}, whose models "
-            "compute in float32. Leave --int8 out, or choose another --to."
+            f"int8 weights are only for {' and '.join(int8_formats())}. Received: {to}, "
+            "whose models compute in float32. Leave --int8 out, or choose another --to."
         )
+
+
+def int8_formats() -> list[str]:
+    """Returns the formats whose weights may have 8 bits."""
+    return [name for name in FORMATS if FORMATS[name].int8]
 
 
 def model_bytes(path: Path) -> int:
@@ -564,7 +588,7 @@ def check_sums(folder: Path) -> None:
                 f"changed: its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
 
-    model = folder / MODEL_FILES[exported_runtime(folder)]
+    model = folder / FORMATS[exported_runtime(folder)].file
     paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
     paths += [folder / SPEC_FILE, folder / ALPHABET_FILE]
     if (folder / LEXICON_FILE).exists():
