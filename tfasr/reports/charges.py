@@ -209,9 +209,7 @@ def _times_of_step(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[WorkerTim
     longest_s = max(waited_s.values())
 
     for rank, part in parts.items():
-        held_up_s = 0.0
-        if rank == last:
-            held_up_s = longest_s
+        held_up_s = longest_s if rank == last else 0.0
 
         yield WorkerTimes(
             rank=rank,
@@ -367,9 +365,7 @@ def machines_of(
         taken |= {(host_id, counter): rank for counter in counted}
 
         # The chief's own clock needs no correction.
-        offsets_s = None
-        if rank:
-            offsets_s = _offsets_s(_steps_s(events), chief_s)
+        offsets_s = _offsets_s(_steps_s(events), chief_s) if rank else None
 
         host = None
         if run_dir is not None:
@@ -399,7 +395,10 @@ Noted = tuple[int, float, float, Mapping[str, Any]]
 
 
 def _samples(events: Events) -> Iterable[Noted]:
-    """Yields a worker's samples that have a session and a monotonic clock."""
+    """Yields a worker's samples that have a session and a monotonic clock.
+
+    A sample without them can't be related to the chief's clock.
+    """
     for event in events:
         if event["key"] != "worker_sample" or event.get("value") is None:
             continue
@@ -473,9 +472,7 @@ def _energy(
             sessions without an offset are left out.
     """
     for session, mono_s, time_ms, value in samples:
-        offset_s = 0.0
-        if offsets_s is not None:
-            offset_s = offsets_s.get(session)
+        offset_s = offsets_s.get(session) if offsets_s is not None else 0.0
         if offset_s is None:
             continue
 
@@ -522,7 +519,12 @@ class MeasuredEnergy:
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
-    """Returns the energy that counters on a run's hosts measured, each host once."""
+    """Returns the energy that counters on a run's hosts measured, each host once.
+
+    The chief's host is sampled into ``energy.csv``, the other hosts by their workers.
+    If a host has no counter, the result says so instead of a sum that would look
+    complete.
+    """
     if not run.path.is_dir():
         return MeasuredEnergy(())
 
@@ -568,9 +570,7 @@ def _problem(
 
     unmeasured = []
     for machine in machines:
-        measured = chief_measured
-        if machine.rank:
-            measured = machine.measured
+        measured = machine.measured if machine.rank else chief_measured
         if not measured:
             unmeasured.append(f"worker {machine.rank} ({machine.hostname})")
 
@@ -695,7 +695,11 @@ class Machines:
             ) from error
 
     def check_all_used(self, names: Collection[str]) -> None:
-        """Raises `UsageError` if a description's name is not among the runs' names."""
+        """Raises `UsageError` if a description's name is not among the runs' names.
+
+        A name that fits no run is most often a typing error, and the report would
+        silently use the machine that the run recorded.
+        """
         unused = sorted(self._by_name.keys() - set(names) - {""})
         if unused:
             raise UsageError(

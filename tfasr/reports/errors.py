@@ -216,7 +216,10 @@ def best_hypotheses(run: RunAnalysis) -> Path | None:
 
 
 def hypotheses_of_best(run: RunAnalysis) -> Path | None:
-    """Returns the hypotheses of the best checkpoint's epoch, or None if they are missing."""
+    """Returns the hypotheses of the best checkpoint's epoch, or None if they are missing.
+
+    A card shows errors of this epoch only, since they must be those of the checkpoint.
+    """
     path = best_hypotheses(run)
     if path is None or run.best is None or _epoch(path) != run.best[1].epoch:
         return None
@@ -337,7 +340,10 @@ def _rates_table(report: ErrorReport) -> Table:
 
 
 def _comparison_table(report: ErrorReport) -> Table:
-    """Returns the table of differences to the first system, paired by utterance."""
+    """Returns the table of differences to the first system, paired by utterance.
+
+    Below it, a sentence for each system says whether it is better, by which test.
+    """
     first = report.systems[0].name
     refused = [isinstance(comparison, str) for comparison in report.comparisons]
     tests = refused.count(False)
@@ -450,7 +456,11 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 
 
 def _confusion_table(system: System) -> Table:
-    """Returns the words and letters that a system confuses most often."""
+    """Returns the words and letters that a system confuses most often.
+
+    Substitutions, deletions and insertions are in columns next to each other, each
+    sorted by how often it occurs.
+    """
     counts = confusions(system.scored)
     columns = {
         "substitutions": [
@@ -554,7 +564,11 @@ def errors_to_html(report: ErrorReport) -> str:
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:
-    """Returns, by heading, the utterances with the most errors, aligned word by word."""
+    """Returns, by heading, the utterances with the most errors, aligned word by word.
+
+    Only of the first `MOST_IN_DETAIL` systems. An utterance without errors is never
+    among them, so a perfect system has no entry.
+    """
     alignments = {}
     for system in report.systems[:MOST_IN_DETAIL]:
         wrong = worst(system.scored, report.worst)
@@ -593,9 +607,7 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
 
 def _speaker_json(row: SpeakerRow) -> dict[str, Any]:
     """Returns a speaker's counts; the rate is None if no words were spoken."""
-    wer = None
-    if row.words:
-        wer = row.rates["errors"]
+    wer = row.rates["errors"] if row.words else None
 
     return {
         "speaker": row.name,
@@ -680,7 +692,11 @@ def errors_text(
 def _in_order(
     paths: Sequence[str | Path], runs: Sequence[RunAnalysis]
 ) -> list[RunAnalysis | Path]:
-    """Returns the systems in the order in which their paths were named, each once."""
+    """Returns the systems in the order in which their paths were named, each once.
+
+    A folder of runs stands for the runs in it. A path that was named twice, or is also
+    in a folder that was named, counts where it was named first.
+    """
     sources: dict[Path, RunAnalysis | Path] = {}
     for path in map(Path, paths):
         if is_hypotheses(path):

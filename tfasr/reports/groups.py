@@ -215,7 +215,10 @@ def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
 
 
 def colours(report: Report) -> list[int]:
-    """Returns for each run the number of its colour, which its group shares."""
+    """Returns for each run the number of its colour, which its group shares.
+
+    Numbers begin at 0, in the order of the groups; `run_colour` makes a colour of them.
+    """
     numbers: dict[str, int] = {}
     return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
 
@@ -291,7 +294,11 @@ def _results(
 
 
 def _disturbed(report: Report, runs: Sequence[int]) -> tuple[str, ...]:
-    """Returns the names of runs from which the machine took much, each with its part."""
+    """Returns the names of runs from which the machine took much, each with its part.
+
+    The part is what the machine took of the processor time that the run's steps could
+    have used.
+    """
     names = []
     for index in runs:
         run = report.runs[index]
@@ -450,13 +457,20 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
 
 
 def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
-    """Returns the largest coefficient of variation over seeds of these groups, or None."""
+    """Returns the largest coefficient of variation over seeds of these groups, or None.
+
+    None if no group has several runs that reached the target.
+    """
     variations = [result.statistics.coefficient_of_variation for result in results]
     return max(filter(None, variations), default=None)
 
 
 def _answer(first: GroupResult, other: GroupResult) -> str:
-    """Returns which group is faster, by what ratio, and how it was tested."""
+    """Returns which group is faster, by what ratio, and how it was tested.
+
+    Without a test there is no winner, only how long each takes; without a ratio, only
+    how many runs of each reached the target.
+    """
     compared = other.comparison
     text = ""
     if compared.adjusted_p is not None:
@@ -475,7 +489,11 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
 
 
 def _tested(first: GroupResult, other: GroupResult) -> str:
-    """Returns the test with its p-value and the numbers of runs, or why there was none."""
+    """Returns the test with its p-value and the numbers of runs, or why there was none.
+
+    With several comparisons, p is also given as adjusted for all of them. If even the
+    clearest outcome of so few runs could not decide, the text says so.
+    """
     compared = other.comparison
     sizes = f"n = {first.statistics.n} and {other.statistics.n}"
     if compared.pairs is not None:
@@ -500,7 +518,11 @@ def _tested(first: GroupResult, other: GroupResult) -> str:
 
 
 def _cautions(first: GroupResult, other: GroupResult) -> str:
-    """Returns warnings about the ratio for its readers, or ""."""
+    """Returns warnings about the ratio for its readers, or "".
+
+    They name a single run per group, groups whose runs are of two kinds, and runs from
+    which the machine took processors.
+    """
     compared = other.comparison
     text = ""
     if compared.test is None and min(first.statistics.n, other.statistics.n) == 1:
@@ -658,7 +680,12 @@ class Task:
 
 
 def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
-    """Returns a log's analysis and `configuration`, or why an optional log can't be read."""
+    """Returns a log's analysis and `configuration`, or why an optional log can't be read.
+
+    It runs in the processes of `analyse_all`, so its argument and result are pickled.
+
+    Raises: UsageError: if a log that was named itself can't be read.
+    """
     try:
         run = task.loaded or load_log(task.path, task.name)
         analysis = analyse_run(run, task.question)

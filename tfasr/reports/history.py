@@ -284,9 +284,7 @@ def _error(before: np.ndarray, after: np.ndarray) -> float:
 
     # The correlation of a run with the next one, at most 0.9: a higher one would make
     # every change undecidable.
-    alike = 0.0
-    if squares:
-        alike = min(max(products / squares, 0.0), 0.9)
+    alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
 
     spread = math.sqrt(
         squares / max(before.size + after.size - 2, 1) * (1 + alike) / (1 - alike)
@@ -361,7 +359,10 @@ class History:
         return series in self.slower and self.slower[series].index == change.index
 
     def starts(self) -> list[bool]:
-        """Returns for each run whether it is the first of its commit or date."""
+        """Returns for each run whether it is the first of its commit or date.
+
+        A change can only begin there, as all runs of a commit have the same code.
+        """
         marks = [entry.mark for entry in self.entries]
         return [mark != before for before, mark in pairwise([None, *marks])]
 
@@ -588,7 +589,11 @@ def date_text(began_ms: float) -> str:
 
 
 def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
-    """Returns the entries comparable with the newest one, and why others are left out."""
+    """Returns the entries comparable with the newest one, and why others are left out.
+
+    All of them must be comparable with the newest run and have its configuration: else
+    a change of the settings would look like a change of the code.
+    """
     newest = entries[-1]
     alike = []
     notes = []
@@ -645,7 +650,10 @@ def _since(entries: list[PastRun], since: str) -> list[PastRun]:
 
 
 def history_table(history: History) -> Table:
-    """Returns a table with a row for each commit or date: medians of its runs."""
+    """Returns a table with a row for each commit or date: medians of its runs.
+
+    The findings are its first notes.
+    """
     notes = [
         *findings(history),
         "Medians over the runs of a commit, or of a date for runs without one. Step time "
@@ -696,7 +704,11 @@ def history_table(history: History) -> Table:
 
 
 def findings(history: History) -> list[str]:
-    """Returns a sentence for each change, the one that still stands first."""
+    """Returns a sentence for each change, the one that still stands first.
+
+    The first words are "SLOWER", "Was slower" and "Faster"; scripts may look for them.
+    Without a change, the sentence says whether there are enough runs to tell.
+    """
     lines = [
         f"SLOWER: {_change_text(history, name, change)}."
         for name, change in history.slower.items()
@@ -706,9 +718,7 @@ def findings(history: History) -> list[str]:
             if history.stands(name, change):
                 continue
 
-            verb = "Was slower"
-            if change.z < 0:
-                verb = "Faster"
+            verb = "Faster" if change.z < 0 else "Was slower"
 
             lines.append(f"{verb}: {_change_text(history, name, change)}.")
 
@@ -727,7 +737,11 @@ def findings(history: History) -> list[str]:
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
-    """Describes a change: the series, the commit, both levels and the certainty."""
+    """Describes a change: the series, the commit, both levels and the certainty.
+
+    The name of the run with which it was found tells when the history could first have
+    shown the change.
+    """
     label, scale, unit = SERIES[name]
     levels = f"{scale * change.before:.4g} to {scale * change.after:.4g}"
     if unit:
@@ -746,7 +760,11 @@ def _change_text(history: History, name: str, change: Change) -> str:
 
 
 def history_chart(history: History) -> Chart:
-    """Returns a figure with a panel for each series, over runs in order of time."""
+    """Returns a figure with a panel for each series, over runs in order of time.
+
+    Gaps are runs without the value, such as the time of a run that never reached the
+    target.
+    """
     label = target_label(*history.target, history.metrics)
     caption = (
         f"Time to {label} and what it is made of, run by run; lines are "

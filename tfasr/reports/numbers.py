@@ -203,13 +203,9 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
         beam_width = None
 
     # A standard deviation of two epochs would be one difference, not a spread.
-    epoch_variation = None
-    if len(epochs) > 2:
-        epoch_variation = variation(epochs)
+    epoch_variation = variation(epochs) if len(epochs) > 2 else None
 
-    began_ms = None
-    if run.events:
-        began_ms = run.events[0].get("time_ms")
+    began_ms = run.events[0].get("time_ms") if run.events else None
 
     utilisation = {}
     if with_utilisation:
@@ -376,7 +372,14 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def merged_targets(
     of_runs: Iterable[Sequence[Target]], metrics: Mapping[str, Metric] = METRICS
 ) -> list[Target]:
-    """Returns every target once: metrics in their usual order, the easiest value first."""
+    """Returns every target once: metrics in their usual order, the easiest value first.
+
+    A target that several runs set is one target of the report.
+
+    Args:
+        of_runs: the targets of each run.
+        metrics: those that the runs may use, in their usual order. Others follow, by name.
+    """
     order = {metric: place for place, metric in enumerate(metrics)}
 
     def rank(target: Target) -> tuple[int, str, float]:
@@ -407,14 +410,17 @@ def target_label(
 
 
 def metric_label(metric: str, metrics: Mapping[str, Metric] = METRICS) -> str:
-    """Returns a metric's name for readers, such as "CER"."""
+    """Returns a metric's name for readers, such as "CER".
+
+    A metric without a label is called by its own name, with spaces.
+    """
     return metric_named(metric, metrics).label or metric.replace("_", " ")
 
 
-def counted(names: Sequence[str]) -> str:
+def with_counts(names: Sequence[str]) -> str:
     """Returns distinct names with their numbers, in the order of their first mention.
 
-    >>> counted(["A100", "A100", "L4"])
+    >>> with_counts(["A100", "A100", "L4"])
     '2 x A100, 1 x L4'
     """
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
@@ -517,7 +523,10 @@ def ask(
 
 @dataclass(frozen=True)
 class TargetResult:
-    """What is known about a run at one target."""
+    """What is known about a run at one target.
+
+    A run that never met the target still has a bracket, which begins at its last miss.
+    """
 
     # The time to the target, on the clock of the report's policy.
     tta: TimeToAccuracy
@@ -533,7 +542,11 @@ class TargetResult:
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """What a report knows of a run; many fields, so that the run itself can be freed."""
+    """What a report knows of a run; many fields, so that the run itself can be freed.
+
+    Everything that tables, figures and files show comes from here. Only the figures of
+    utilisation and of what machines took read a run's ledger again.
+    """
 
     # Unique within the report.
     name: str
@@ -551,7 +564,7 @@ class RunAnalysis:
     curves: dict[str, list[AccuracyPoint]]
     # Loss and throughput over time; None unless ``Question.over_time``.
     series: RunSeries | None
-    # split, text, decoder, ... in which comparable runs agree
+    # What comparable runs agree in, such as split, texts and decoder.
     comparability: dict | None
     # The text of its gin configuration; None if it was not saved.
     config: str | None
@@ -577,7 +590,7 @@ class RunAnalysis:
     start: dict[str, Any] = field(default_factory=dict)
     # What the machine gave its steps; None if not recorded.
     host: HostUse | None = None
-    # Its own among them.
+    # The registered metrics and its own.
     metrics: Metrics = field(default_factory=Metrics)
 
     @cached_property
@@ -645,14 +658,21 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        """The number of epochs that were evaluated."""
+        """The number of epochs that were evaluated.
+
+        Of the metric with the most of them. Evaluations within an epoch don't count.
+        """
         curves = map(policies.at_epoch_ends, self.curves.values())
         return max(map(len, curves), default=0)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Runs that were analysed alike, and what readers should know about all of them."""
+    """Runs that were analysed alike, and what readers should know about all of them.
+
+    The first run is the one with which others are compared. `tfasr.reports.groups`
+    compares groups instead of runs, again with the first.
+    """
 
     # In the order given.
     runs: list[RunAnalysis]
@@ -782,7 +802,11 @@ def holds_report(out: Path) -> bool:
 
 @contextmanager
 def report_written_to(out: object) -> Iterator[None]:
-    """Turns errors of the disk inside the block into a `RunError` with a remedy."""
+    """Turns errors of the disk inside the block into a `RunError` with a remedy.
+
+    The remedy is for a reader who has waited for hours of runs, and now has a full
+    disk.
+    """
     try:
         yield
     except OSError as error:
@@ -792,7 +816,11 @@ def report_written_to(out: object) -> Iterator[None]:
 
 
 def train_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds of training: steps, compilation, waiting for input."""
+    """Returns the seconds of training: steps, compilation, waiting for input.
+
+    Waiting belongs to training, because faster steps would wait longer for the same
+    input.
+    """
     return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
 
 
@@ -823,9 +851,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     samples = read_host_file(run.path)
     host = host_use(samples, run.timeline)
 
-    series = None
-    if question.over_time:
-        series = run_series(run, question.policy)
+    series = run_series(run, question.policy) if question.over_time else None
 
     # Tables of the use of processors belong to the figures and to the paper's tables.
     sampled = question.utilisation or question.over_time or bool(question.beside)

@@ -149,7 +149,11 @@ def controls() -> str:
 
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
-    """Writes charts as files, and returns HTML with a still drawing of each."""
+    """Writes charts as files, and returns HTML with a still drawing of each.
+
+    The script replaces the still drawing by one with tooltips; without scripts, the
+    page is complete too.
+    """
     figures = ""
     for chart in charts:
         wide = _WIDE if chart.wide else ""
@@ -223,7 +227,10 @@ def _columns_element(
 
 
 def _head(table: Table, places: Sequence[int]) -> str:
-    """Returns the headings of some columns, below those of their groups if they have any."""
+    """Returns the headings of some columns, below those of their groups if they have any.
+
+    The groups' headings, such as targets, span the columns below them.
+    """
     groups = table.groups or [""] * len(table.columns)
     head = ""
 
@@ -408,7 +415,11 @@ def _section(section: Section, number: int, folder: Path) -> str:
 
 
 def comparability_section(report: Report) -> list[Section]:
-    """Returns a section with what each run's results depend on, if some runs differ."""
+    """Returns a section with what each run's results depend on, if some runs differ.
+
+    It shows the settings of the first run and of those that differ from it, at most
+    `_MOST_CONFIGURATIONS`.
+    """
     refused = [
         run
         for run, differs in zip(report.runs, report.differences, strict=True)

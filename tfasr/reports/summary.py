@@ -27,13 +27,13 @@ from tfasr.reports.groups import (
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
-    counted,
     difference_text,
     median_of,
     metric_label,
     rule_of,
     target_label,
     time_unit,
+    with_counts,
 )
 from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.groups import runs_to_detect
@@ -104,7 +104,11 @@ def verdict(report: Report, results: Results) -> Verdict:
 
 
 def headline_target(results: Results, metrics: Metrics) -> Target | None:
-    """Returns the hardest target that some run has reached, or None."""
+    """Returns the hardest target that some run has reached, or None.
+
+    The verdict and the first curve are about it. A harder target says more: an easy one
+    may be met in the first epoch by every group.
+    """
     reached = [row for row in results if any(of.statistics.reached for of in row)]
     if not reached:
         return None
@@ -113,7 +117,10 @@ def headline_target(results: Results, metrics: Metrics) -> Target | None:
 
 
 def _median_or_never(result: GroupResult) -> float:
-    """Returns a group's median time, or infinity if half of its runs never arrived."""
+    """Returns a group's median time, or infinity if half of its runs never arrived.
+
+    Groups can then be sorted by it.
+    """
     if result.statistics.median_s is None:
         return math.inf
 
@@ -187,9 +194,7 @@ def _times(
     if sooner.statistics.median_s is None:
         return f"Most runs of {first.group} and {second.group} never reached {label}"
 
-    among = ""
-    if groups > 2:
-        among = f", the fastest of {groups} groups,"
+    among = f", the fastest of {groups} groups," if groups > 2 else ""
 
     unit = time_unit(report)
     time = unit.text(sooner.statistics.median_s)
@@ -243,9 +248,7 @@ def _by_how_much(first: GroupResult, other: GroupResult, winner: GroupResult) ->
     The test compares where error curves cross the target. If the rule's times, which
     the sentence states, don't show the same order, the ratio of the crossings is named.
     """
-    loser = first
-    if winner is first:
-        loser = other
+    loser = other if winner is first else first
 
     sooner = winner.statistics.median_s
     later = loser.statistics.median_s
@@ -445,7 +448,7 @@ def _machine(run: RunAnalysis) -> str:
     parts = []
     system = run.facts["system"]
     if system.get("gpus"):
-        parts.append(counted(system["gpus"]))
+        parts.append(with_counts(system["gpus"]))
     if system.get("processor"):
         parts.append(f"{system['processor']}, {system.get('cores') or '?'} cores")
     if not parts and run.facts["platform"]:
@@ -508,7 +511,15 @@ class Summary:
 
 
 def summary(report: Report, results: Results) -> Summary:
-    """Returns the answer of a report, with a row for each target and group of runs."""
+    """Returns the answer of a report, with a row for each target and group of runs.
+
+    Without results, as the report has no targets, the rows are the groups, with the
+    best evaluation and the time of training.
+
+    Args:
+        report: the runs.
+        results: of `group_results`.
+    """
     answer = verdict(report, results)
     if results:
         columns = _time_columns(report, results)
@@ -544,7 +555,10 @@ def _spread_note(results: Results) -> str:
 
 
 def _have_intervals(results: Results) -> bool:
-    """Returns whether all groups have enough runs for an interval of their median."""
+    """Returns whether all groups have enough runs for an interval of their median.
+
+    A group of which no run has reached the target needs none.
+    """
     statistics = [of.statistics for row in results for of in row]
     return all(of.interval_s is not None or not of.reached for of in statistics)
 
@@ -609,7 +623,11 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
 
 
 def _price(report: Report, result: GroupResult) -> float | None:
-    """Returns the median dollars of a group's runs to the target, or None if unknown."""
+    """Returns the median dollars of a group's runs to the target, or None if unknown.
+
+    A run whose machine has no price is left out, and so is one that never met the
+    target.
+    """
     target = report.targets.index(result.target)
     usd = at(f"charges.targets.{target}.cost.usd")
     prices = [usd(report.runs[index]) for index in result.members]

@@ -44,7 +44,11 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 
 
 def _has_no_events(path: Path) -> bool:
-    """Whether a folder has an empty or damaged ledger, as a run has that just begins."""
+    """Whether a folder has an empty or damaged ledger, as a run has that just begins.
+
+    Its process may have created the folder and not written the first line yet, or the
+    copy of the folder may be incomplete.
+    """
     try:
         return path.is_dir() and not read_ledger(path).events
     except (OSError, ValueError, RecursionError):
@@ -121,10 +125,12 @@ class Watch:
         return [self._look(path) for path in self.paths]
 
     def _look(self, path: Path) -> Watched:
-        """Returns a run's state, from what was read of its ledger or from a new reading."""
-        ledger = path
-        if not path.is_file():
-            ledger = path / EVENTS_FILE
+        """Returns a run's state, from what was read of its ledger or from a new reading.
+
+        What was read is kept until the ledger's time or size changes. The time since
+        the last event is added at each look, so that the clock shown goes on.
+        """
+        ledger = path / EVENTS_FILE if not path.is_file() else path
 
         try:
             stat = ledger.stat()
@@ -217,7 +223,11 @@ def _end_s(evaluated: Sequence[AccuracyPoint], epochs: int | None) -> float | No
 
 
 def _remarks(run: Run, has_target: bool) -> list[str]:
-    """Returns remarks on a run that are shown next to its state."""
+    """Returns remarks on a run that are shown next to its state.
+
+    They say why there is no forecast, and whether other programs take the processors
+    that the run could use.
+    """
     remarks = []
     if not has_target:
         remarks.append("it has no target: name one, such as --target wer=0.2")
@@ -303,9 +313,7 @@ def forecast_text(watched: Watched, future: Forecast) -> str:
     if ends_s is None or future.high_s <= ends_s:
         return text
 
-    verb = "ends in"
-    if future.low_s > ends_s:
-        verb = "ends before that, in"
+    verb = "ends before that, in" if future.low_s > ends_s else "ends in"
 
     return f"{text}; its last epoch {verb} {duration(max(0.0, ends_s - now_s))}"
 
@@ -353,7 +361,11 @@ def _digits(number: float, unit: str) -> str:
 
 
 def targets_text(watched: Watched) -> list[str]:
-    """Returns a text for each target: when it was met, will be met, or that it wasn't."""
+    """Returns a text for each target: when it was met, will be met, or that it wasn't.
+
+    A run that has ended can't meet a target any more, so the text says for how long it
+    trained.
+    """
     texts = []
     for future in watched.forecasts:
         if watched.goes_on or future.met_s is not None:
@@ -366,7 +378,11 @@ def targets_text(watched: Watched) -> list[str]:
 
 
 def line(watched: Watched) -> str:
-    """Returns a run's state in one line, for logs and for output that is no terminal."""
+    """Returns a run's state in one line, for logs and for output that is no terminal.
+
+    Parts are separated by semicolons: name and status, progress, targets, and a note if
+    there is one.
+    """
     parts = [
         f"{watched.name}: {watched.status}",
         *_standing(watched),
@@ -385,7 +401,11 @@ def _targets_and_note(watched: Watched) -> list[str]:
 
 
 def _standing(watched: Watched) -> list[str]:
-    """Returns how far a run is: epoch and time, then its last error rates."""
+    """Returns how far a run is: epoch and time, then its last error rates.
+
+    [] for a run that has not begun. Only metrics that are rates are shown, in percent,
+    since others have no common scale.
+    """
     if not watched.epoch and not watched.now_s:
         return []
 
@@ -400,7 +420,11 @@ def _standing(watched: Watched) -> list[str]:
 
 
 def screen(runs: Sequence[Watched]) -> "RenderableType":
-    """Returns a table of the runs for a terminal, running ones first."""
+    """Returns a table of the runs for a terminal, running ones first.
+
+    At most `_MOST_ROWS` are shown; the caption counts the others. The title has the
+    time of day and how many runs are in which status.
+    """
     from rich.table import Table
     from rich.text import Text
 

@@ -191,9 +191,7 @@ def band(
     # NaN is sorted to the end.
     ordered = np.sort(np.array(values)[:, shown], axis=0)
 
-    outside = 0.0
-    if len(curves) >= FEWEST_FOR_QUANTILES:
-        outside = 0.05
+    outside = 0.05 if len(curves) >= FEWEST_FOR_QUANTILES else 0.0
 
     return Band(
         name=name,
@@ -227,7 +225,14 @@ def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarr
 
 
 def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
-    """Explains a figure's thick lines, thin lines and bands; "" without groups."""
+    """Explains a figure's thick lines, thin lines and bands; "" without groups.
+
+    It only explains what the figure really has.
+
+    Args:
+        bands: of the figure.
+        carry_on: see `group_bands`.
+    """
     groups = [band for band in bands if band.runs > 1]
     if not groups:
         return ""
@@ -270,7 +275,11 @@ Limits = tuple[float, float]
 
 
 def error_rate_charts(report: Report, results: Results) -> list[Chart]:
-    """Returns a figure for each metric that was evaluated."""
+    """Returns a figure for each metric that was evaluated.
+
+    The figure of a metric is named after it, so that the page can show the curve of the
+    verdict's metric first. ``results`` is not needed; all figures get it.
+    """
     if not report.evaluated:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
 
@@ -278,7 +287,10 @@ def error_rate_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def loss_chart(report: Report, results: Results) -> Chart:
-    """Returns the figure of the training loss. Source: arXiv 2003.12366, Figure 7."""
+    """Returns the figure of the training loss. Source: arXiv 2003.12366, Figure 7.
+
+    Its vertical axis is logarithmic, so that late improvements are visible.
+    """
     unit_s = time_unit(report).seconds
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
@@ -342,7 +354,11 @@ def bands_by_axis(
 
 
 def band_marks(bands: Sequence[Band]) -> list[Mark]:
-    """Returns the lines of bands: first all thin ones, so that medians are above them."""
+    """Returns the lines of bands: first all thin ones, so that medians are above them.
+
+    Each run of a group is a thin line; of many runs, an area shows the quantiles
+    instead.
+    """
     behind: list[Mark] = []
     lines: list[Mark] = []
 
@@ -458,7 +474,13 @@ def ratio(values: Sequence[float]) -> float:
 
 
 def with_spread(caption: str, bands: Bands, *, carry_on: bool = False) -> str:
-    """Returns a caption that also says what shows the spread of runs."""
+    """Returns a caption that also says what shows the spread of runs.
+
+    Args:
+        caption: a sentence without its full stop.
+        bands: of the figure, by axis.
+        carry_on: see `group_bands`.
+    """
     if any(band.number == EVERYTHING for band in bands["time"]):
         caption += (
             f"; the first {MOST_GROUPS} groups have lines, the grey band contains all"
@@ -643,7 +665,11 @@ def _distance(first: float, second: float, axis: Axis) -> float:
 
 
 def _evaluation_points(of: _Shown, axis: str) -> list[Mark]:
-    """Returns a small point for each evaluation, with a tooltip that names its run."""
+    """Returns a small point for each evaluation, with a tooltip that names its run.
+
+    Points of one run can be seen apart from its line; groups with colours beyond
+    `MOST_GROUPS` have neither.
+    """
     report = of.report
     unit = time_unit(report)
     members = group_members(report.runs)
@@ -750,7 +776,11 @@ def _met_targets(
 def _median_place(
     report: Report, runs: Sequence[RunAnalysis], target: int, axis: str
 ) -> float | None:
-    """Returns the median place at which runs met a target; None if half never did."""
+    """Returns the median place at which runs met a target; None if half never did.
+
+    The median is infinite if half of them never met it, and the axis is unknown if a
+    log doesn't allow it.
+    """
     unit_s = time_unit(report).seconds
     ends = []
 

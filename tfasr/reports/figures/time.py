@@ -245,7 +245,11 @@ MOST_BARS = 40
 
 
 def interval_chart(report: Report, results: Results) -> Chart:
-    """Returns the figure of where each run's time went: a bar of intervals for each run."""
+    """Returns the figure of where each run's time went: a bar of intervals for each run.
+
+    Bars are stacked in the order of `INTERVALS`; an interval that no run spent time on
+    has no entry in the legend.
+    """
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
     starts = np.zeros(len(runs))
@@ -357,9 +361,7 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
     if name.startswith("GPU"):
         colour = chart.device_colour(number)
 
-    dash = "solid"
-    if name == CPU_COLUMNS["process_percent"]:
-        dash = "dotted"
+    dash = "dotted" if name == CPU_COLUMNS["process_percent"] else "solid"
 
     seconds, percent = window.devices[name]
     return Line(x=seconds, y=percent, colour=colour, dash=dash, width=1.2, series=name)
@@ -479,7 +481,10 @@ def bracket_chart(report: Report, results: Results) -> Chart:
 
 
 def _times_axis(report: Report, results: Sequence[GroupResult]) -> Axis:
-    """Returns an axis for all brackets, logarithmic if some are far longer than others."""
+    """Returns an axis for all brackets, logarithmic if some are far longer than others.
+
+    It begins a little before the shortest time and ends a little after the longest.
+    """
     unit_s = time_unit(report).seconds
     times = []
 

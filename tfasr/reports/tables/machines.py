@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
     NEVER,
-    REFUSED,
     UNKNOWN,
     Column,
     Table,
@@ -86,12 +85,6 @@ def cost_columns(
 
         return relative_cost(first.cost, at.charge.cost)
 
-    def refused(at: RunAtTarget) -> str:
-        if at.refused:
-            return REFUSED
-
-        return _absent(at)
-
     # A column without a heading is for programs only.
     relative = machine = electricity = ""
     if len(report.runs) > 1:
@@ -116,7 +109,13 @@ def cost_columns(
             shown=_electricity,
         ),
         Column("USD", "cost_usd", "charge.cost.usd", shown=_dollars),
-        Column(relative, "cost_relative", ratio, whole_percent, refused),
+        Column(
+            relative,
+            "cost_relative",
+            ratio,
+            whole_percent,
+            lambda at: at.or_refused(_absent(at)),
+        ),
         Column("kWh", "energy_kwh", "charge.cost.kwh", shown=_kwh),
         Column("", "energy_is", "charge.cost.kwh_is"),
         Column("", "energy_joules", "charge.energy.total_joules"),

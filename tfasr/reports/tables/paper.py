@@ -42,10 +42,10 @@ from tfasr.reports.groups import (
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
-    counted,
     median_of,
     metric_label,
     target_label,
+    with_counts,
 )
 from tfasr.reports.tables.runs import RUN, SPEEDS, minutes_of, target_name
 from tfasr.tta.metrics import Target, computed_metrics, metric_named
@@ -80,7 +80,7 @@ def gpus_of(run: RunAnalysis) -> str | None:
     if names is None:
         return None
 
-    return counted(names) or "none"
+    return with_counts(names) or "none"
 
 
 # Formats a number with three digits.

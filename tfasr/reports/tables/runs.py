@@ -127,6 +127,13 @@ class RunAtTarget:
         """Whether the run can't be compared with the first one."""
         return self.report.refused(self.index)
 
+    def or_refused(self, otherwise: str) -> str:
+        """Returns why a comparison with the first run is missing."""
+        if self.refused:
+            return REFUSED
+
+        return otherwise
+
 
 def at_targets(report: Report, index: int) -> list[RunAtTarget]:
     """Returns a run's rows, one for each target of the report."""
@@ -205,15 +212,7 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
 
         return NEVER
 
-    def not_relative(at: RunAtTarget) -> str:
-        if at.refused:
-            return REFUSED
-
-        return NEVER
-
-    relative = ""
-    if len(report.runs) > 1:
-        relative = "relative"
+    relative = "relative" if len(report.runs) > 1 else ""
 
     columns = [
         Column("", "run", "run.name"),
@@ -236,7 +235,7 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
             "relative_to_first",
             lambda at: report.relative(at.index, at.target),
             whole_percent,
-            not_relative,
+            lambda at: at.or_refused(NEVER),
         ),
         Column("", "comparison_refused", "refused"),
         Column("", "epochs", "run.epochs"),
