@@ -221,22 +221,25 @@ class Studies:
         self.gin_file.write_text(text.replace("SEEDS", str(tuple(range(1, seeds + 1)))))
         self._shards = [] if demo else ["--shard_dir", str(SHARDS)]
 
-    def start(self, name: str, *more: str) -> subprocess.Popen:
+    def start(self, name: str, *more: str, core: int | None = None) -> subprocess.Popen:
+        """Starts a study, or resumes it.
+
+        Args:
+            name: of the study's folder and of its log.
+            more: further words of the command.
+            core: the only core that it may use. A host has one, and threads round sums
+                differently, so a study on one machine needs one for equal losses.
+        """
         folder = self.folder / name
-        command = [
-            sys.executable,
-            "-m",
-            "tfasr.cli",
-            "study",
-            "--gin_file",
-            str(self.gin_file),
-        ]
-        command += ["--run_dir", str(folder), *self._shards, *more]
-        # With one core, like each host: threads round sums differently.
-        if name == "one":
-            command = ["taskset", "-c", "0", *command]
+        command = [sys.executable, "-m", "tfasr.cli", "study"]
+        command += ["--gin_file", str(self.gin_file), "--run_dir", str(folder)]
+        command += [*self._shards, *more]
+
+        if core is not None:
+            command = ["taskset", "-c", str(core), *command]
         if (folder / "study.json").exists():
             command.append("--resume")
+
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True
@@ -399,7 +402,7 @@ def main() -> None:
     faults: list[str] = []
 
     began_s = time.monotonic()
-    if studies.start("one").wait() != 0:
+    if studies.start("one", core=0).wait() != 0:
         raise SystemExit(f"The study on one machine failed: see {folder / 'one.log'}.")
     print(f"one machine: {time.monotonic() - began_s:.0f} s", flush=True)
 

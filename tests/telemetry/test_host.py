@@ -72,6 +72,21 @@ def test_time_behind_another_program_is_counted_as_waiting():
 
 
 @linux
+def test_the_kernels_part_is_within_what_ran(tmp_path):
+    counter = ProcessorTime()
+    ran_s = counter.ran_s()
+    kernel_s = counter.kernel_s()
+
+    # Almost all of writing zeros is the kernel's work.
+    with (tmp_path / "zeros").open("wb", buffering=0) as file:
+        while counter.kernel_s() - kernel_s < 0.2:
+            file.seek(0)
+            file.write(bytes(1 << 22))
+
+    assert counter.ran_s() - ran_s >= 0.15
+
+
+@linux
 def test_children_count():
     counter = ProcessorTime()
     child = subprocess.Popen([sys.executable, "-c", BUSY])

@@ -117,24 +117,43 @@ def test_a_stopped_process_is_told_from_a_busy_machine(tmp_path):
     assert use.undisturbed_s == pytest.approx(40.0)
 
 
-def test_waits_for_memory_count_if_the_run_itself_read_pages_again(tmp_path):
+def test_a_run_that_lacks_memory_waits_for_it_and_for_the_disk_and_for_the_kernel(
+    tmp_path,
+):
     machine = Machine()
     second_by_second(
         machine,
-        ran_s=1.0,
-        busy_s=1.0,
-        memory_stalled_s=0.5,
-        major_faults=100,
+        ran_s=0.8,
+        kernel_s=0.2,
+        busy_s=0.8,
         waited_s=0.0,
+        memory_stalled_s=0.1,
+        io_stalled_s=0.3,
+        major_faults=100,
     )
+
     use = use_of(tmp_path, machine)
-    assert use.memory_stalled_s == pytest.approx(STEPS / 2)
-    assert use.share == pytest.approx(0.5)
+
+    assert use.short_s == pytest.approx(0.6 * STEPS)
+    assert use.share == pytest.approx(0.4)
     assert use.causes()[0][0] == "too little memory"
 
-    # Another program waited for memory.
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        # Another program waited for memory.
+        {"memory_stalled_s": 0.5, "major_faults": 0},
+        # The run reads its data for the first time.
+        {"memory_stalled_s": 0.0, "major_faults": 100},
+    ],
+)
+def test_reading_files_and_waits_of_others_are_no_lack_of_memory(tmp_path, counters):
     machine = Machine()
-    second_by_second(machine, ran_s=1.0, busy_s=1.0, memory_stalled_s=0.5, waited_s=0.0)
+    second_by_second(
+        machine, ran_s=1.0, kernel_s=0.3, busy_s=1.0, io_stalled_s=0.5, **counters
+    )
+
     assert use_of(tmp_path, machine).share == 1.0
 
 
@@ -193,7 +212,7 @@ def test_what_the_machine_does_not_offer_is_unknown_and_not_zero(tmp_path):
 
     use = use_of(tmp_path, machine)
 
-    unknown = (use.stolen_s, use.throttled_s, use.competed_s, use.memory_stalled_s)
+    unknown = (use.stolen_s, use.throttled_s, use.competed_s, use.short_s)
     assert unknown == (None, None, None, None)
     assert use.slowest_mhz is None
     assert use.share == 1.0

@@ -14,7 +14,9 @@ import dataclasses
 import functools
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -47,12 +49,15 @@ class ProcessorTime:
     Args:
         root: the folder with ``proc``.
 
+    Attributes:
+        process: this process.
+
     Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
     """
 
     def __init__(self, root: Path = ROOT):
         self._proc = root / "proc"
-        self._process = psutil.Process()
+        self.process = psutil.Process()
 
         # By process and thread; those that have ended stay.
         self._waited_ns: dict[tuple[int, int], int] = {}
@@ -63,19 +68,28 @@ class ProcessorTime:
 
     def ran_s(self) -> float:
         """Returns the processor seconds of this process and all its children."""
-        total_s = time.process_time()
-
-        # The system counts children once they were waited for; running ones are added.
+        # The system counts children once they were waited for.
         ended = os.times()
-        total_s += ended.children_user + ended.children_system
+        total_s = time.process_time() + ended.children_user + ended.children_system
 
-        # A child that has ended meanwhile is left out.
+        running = self._times_of_children()
+        return total_s + sum(times.user + times.system for times in running)
+
+    def kernel_s(self) -> float:
+        """Returns those of the seconds in which the kernel worked for them.
+
+        It reads and writes files, and finds memory for them.
+        """
+        ended = os.times()
+        total_s = ended.system + ended.children_system
+        return total_s + sum(times.system for times in self._times_of_children())
+
+    def _times_of_children(self) -> Iterator[Any]:
+        """Yields ``psutil``'s processor times of each running child."""
         for child in self._running_children():
+            # A child that has ended meanwhile is left out.
             with contextlib.suppress(psutil.Error):
-                times = child.cpu_times()
-                total_s += times.user + times.system
-
-        return total_s
+                yield child.cpu_times()
 
     def waited_s(self) -> float | None:
         """Returns the seconds that threads were ready to run and had no processor.
@@ -112,7 +126,7 @@ class ProcessorTime:
         if now_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = now_s
             with contextlib.suppress(psutil.Error):
-                self._children = self._process.children(recursive=True)
+                self._children = self.process.children(recursive=True)
 
         return self._children
 
@@ -120,7 +134,8 @@ class ProcessorTime:
 def _content(path: str) -> str:
     """Returns a small file's text, or "" if it can't be read.
 
-    A training has a file for each of its threads, which are read every second.
+    It is plain strings and bytes, since a training has a file for each of
+    its threads, and all are read every second.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -224,16 +239,14 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
 
     # What a system doesn't count stays None.
-    process = psutil.Process()
-
     involuntary = None
     with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError):
-        involuntary = process.num_ctx_switches().involuntary
+        involuntary = processor_time.process.num_ctx_switches().involuntary
 
     faults = None
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with contextlib.suppress(ValueError, IndexError):
         # The 12th field of the line, the tenth after the command in parentheses.
-        stat = (root / "proc" / "self" / "stat").read_text("utf-8")
+        stat = _content(f"{root}/proc/self/stat")
         faults = int(stat.rpartition(")")[2].split()[9])
 
     swapped_in = None
@@ -247,6 +260,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
 
     return HostReading(
         ran_s=processor_time.ran_s(),
+        kernel_s=processor_time.kernel_s(),
         waited_s=processor_time.waited_s(),
         throttled_s=throttled_s(root),
         stolen_s=stolen_s,

@@ -30,12 +30,14 @@ class HostReading:
     """
 
     ran_s: float | None  # of this process and its children
+    kernel_s: float | None  # those of them in which the kernel worked for them
     waited_s: float | None  # their threads were ready to run and had no processor
     throttled_s: float | None  # a control group's quota was used up
     stolen_s: float | None  # the hypervisor ran something else, on all processors
     busy_s: float | None  # all processors worked, for whatever process
-    # Some process waited for memory, in wall-clock seconds.
-    memory_stalled_s: float | None
+    memory_stalled_s: (
+        float | None
+    )  # some process waited for memory, in wall-clock seconds
     io_stalled_s: float | None  # some process waited for a disk, in wall-clock seconds
     # This process lost a processor before it was done.
     involuntary_switches: float | None
@@ -57,10 +59,10 @@ CAUSES = {
     "throttled_s": "the quota of its control group",
     "competed_s": "other programs",
     "stopped_s": "a stop of the whole process",
-    "memory_stalled_s": "too little memory",
+    "short_s": "too little memory",
 }
 # In wall-clock seconds: all threads stand still.
-WHOLE = ("stopped_s", "memory_stalled_s")
+WHOLE = ("stopped_s", "short_s")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,10 @@ class HostUse:
     throttled_s: float | None  # lost to a quota
     competed_s: float | None  # lost to other programs on the machine
     stopped_s: float  # wall-clock seconds in which the whole process stood still
-    memory_stalled_s: float | None  # wall-clock seconds in which it waited for memory
-    io_stalled_s: float | None
+    short_s: float | None  # wall-clock seconds that too little memory cost it
+    io_stalled_s: (
+        float | None
+    )  # wall-clock seconds in which some process waited for a disk
     thermal_throttles: float | None
     slowest_mhz: float | None
 
@@ -89,11 +93,11 @@ class HostUse:
     def share(self) -> float:
         """The part of the processor seconds it wanted that the run got, from 0 to 1.
 
-        Time for which the process was stopped or waited for memory counts as lost.
+        Time for which the process was stopped or lacked memory counts as lost.
         """
         wanted_s = self.ran_s + self.lost_s
         got = self.ran_s / wanted_s if wanted_s else 1.0
-        still_s = self.stopped_s + (self.memory_stalled_s or 0.0)
+        still_s = self.stopped_s + (self.short_s or 0.0)
         moving = max(1 - still_s / self.wall_s, 0.0) if self.wall_s else 1.0
         return got * moving
 
@@ -385,17 +389,13 @@ def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:
     others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
     competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
 
-    # Pressure is that of the whole machine or group. A process that had to read pages
-    # from a disk is among those that waited.
-    stalled_s = np.minimum(spans.of("memory_stalled_s"), spans.lengths_s)
-    stalled_s = np.where(spans.of("major_faults") == 0, stalled_s * 0.0, stalled_s)
-
+    short_s = _short_s(spans)
     return {
         "stolen_s": _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s")),
         "throttled_s": throttled_s,
         "competed_s": np.maximum(competed_s, 0.0),
-        "stopped_s": _stopped_s(spans, np.nan_to_num(stalled_s)),
-        "memory_stalled_s": stalled_s,
+        "stopped_s": _stopped_s(spans, np.nan_to_num(short_s)),
+        "short_s": short_s,
     }
 
 
@@ -409,7 +409,7 @@ def _use(spans: _Spans, unknown_s: float) -> HostUse:
         throttled_s=spans.total(lost_s["throttled_s"]),
         competed_s=spans.total(lost_s["competed_s"]),
         stopped_s=spans.total(lost_s["stopped_s"]) or 0.0,
-        memory_stalled_s=spans.total(lost_s["memory_stalled_s"]),
+        short_s=spans.total(lost_s["short_s"]),
         io_stalled_s=spans.total(spans.of("io_stalled_s")),
         thermal_throttles=spans.total(spans.of("thermal_throttles")),
         slowest_mhz=_least(spans.of("mhz")[spans.covered_s > 0]),
@@ -424,7 +424,27 @@ def _own_part(
     return stolen_s * np.clip(part, 0.0, 1.0)
 
 
-def _stopped_s(spans: _Spans, stalled_s: np.ndarray) -> np.ndarray:
+def _short_s(spans: _Spans) -> np.ndarray:
+    """Returns for each span the wall-clock seconds that too little memory cost the run.
+
+    A run that lacks memory loses pages that it needs again. It waits until the kernel
+    has found memory for them, waits for the disk, and the kernel works meanwhile: all
+    three count. Pressure is that of the whole machine or group, so nothing counts in
+    spans in which the run read no page from a disk. What the kernel does for a run
+    in any case, such as reading its data, is little beside that and counts too.
+    """
+    stalled_s = spans.of("memory_stalled_s")
+    again_s = np.nan_to_num(spans.of("io_stalled_s")) + np.nan_to_num(
+        spans.of("kernel_s")
+    )
+    lost_s = np.minimum(stalled_s + again_s, spans.lengths_s)
+
+    # An unknown stall stays unknown.
+    not_short = (stalled_s == 0) | (spans.of("major_faults") == 0)
+    return np.where(not_short, stalled_s * 0.0, lost_s)
+
+
+def _stopped_s(spans: _Spans, short_s: np.ndarray) -> np.ndarray:
     """Returns for each span the seconds in which the whole process stood still.
 
     The sampler looks once a second. If it did not for longer, and no thread of the run
@@ -432,9 +452,7 @@ def _stopped_s(spans: _Spans, stalled_s: np.ndarray) -> np.ndarray:
     the computer slept.
     """
     used_s = (
-        stalled_s
-        + np.nan_to_num(spans.of("ran_s"))
-        + np.nan_to_num(spans.of("waited_s"))
+        short_s + np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
     )
     still_s = np.maximum(spans.lengths_s - used_s, 0.0)
     return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)
