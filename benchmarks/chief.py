@@ -1,17 +1,21 @@
-"""The chief's memory and network when workers train in rounds: measured, and computed on.
+"""The chief's memory and network when workers train in rounds.
 
     python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3] [--out FILE]
 
-A chief and its workers, each a process, exchange random weights over loopback as in training, with
-TLS, but nothing is trained: a worker sends back what it got. Memory is the chief's peak (VmHWM)
-less what it had before the first weights. Bytes are those that the loopback device counted, so
-other traffic on it counts too. "of weights" divides by the bytes of the weights.
+A chief and its workers, each a process, exchange random weights over loopback as in
+training, with TLS, but nothing is trained: a worker sends back what it got. Memory is
+the chief's peak (VmHWM) less what it had before the first weights. Bytes are those that
+the loopback device counted, so other traffic on it counts too. "of weights" divides by
+the bytes of the weights.
 
-The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights of W bytes:
+The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights
+of W bytes:
 
-- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until all are here.
-- asynchronous: N changes that arrive at once, N versions of the weights that are being sent, and
-  the weights before and after the change that is being added, at most (2 N + 2) W.
+- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until
+  all are here.
+- asynchronous: N changes that arrive at once, N versions of the weights that are being
+  sent, and the weights before and after the change that is being added, at most (2 N +
+  2) W.
 - network: each of the N - 1 others gets W bytes and sends W bytes in every round.
 """
 
@@ -41,10 +45,12 @@ def work(addresses: tuple[str, ...], rank: int, secret: str) -> None:
     chief = ChiefStream(Cluster(addresses, rank), secret.encode(), 60)
     chief.send({"kind": "join", "offer": {}})
     chief.receive()
+
     while True:
         message, arrays = chief.receive()
         if message["kind"] == "end":
             return
+
         result = {
             "steps": message["block"]["steps"],
             "utterances": 1,
@@ -86,12 +92,14 @@ def lead(arguments: argparse.Namespace) -> None:
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
     secret = secrets.token_hex(32)
     hub = Hub(Cluster(addresses, 0), secret.encode())
+
     words = [sys.executable, __file__, "--secret", secret, "--addresses", *addresses]
     others = [
         subprocess.Popen([*words, "--rank", str(rank)]) for rank in range(1, count)
     ]
     missing = hub.await_all(lambda offer, name: "", 0, 120)
     assert not missing, missing
+
     hub.begin_training(
         asynchronous=arguments.asynchronous,
         block_steps=1,
@@ -105,6 +113,7 @@ def lead(arguments: argparse.Namespace) -> None:
     weights = [np.random.default_rng(k).random(size, np.float32) for k in range(ARRAYS)]
     began = time.monotonic()
     sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
+
     for number in range(arguments.rounds):
         hub.open(1, number, number + 1, weights, list)
         weights = []
@@ -114,6 +123,7 @@ def lead(arguments: argparse.Namespace) -> None:
         hub.settle()
         delivered = hub.collect()
         assert len(delivered) == count
+
         if arguments.asynchronous:
             weights = hub.weights
         else:
@@ -124,8 +134,10 @@ def lead(arguments: argparse.Namespace) -> None:
     took_s = time.monotonic() - began
     sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent
     hub.close()
+
     for process in others:
         process.wait(60)
+
     weight_bytes = 4 * size * ARRAYS
     peak_bytes = (
         1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resting_bytes
@@ -162,13 +174,15 @@ def table(measured: list[dict]) -> str:
 def computed(megabytes: float) -> str:
     """What the formulas say for more workers."""
     lines = [
-        "| workers | memory for the exchange | gets and sends a round | 1 Gbit/s | 10 Gbit/s |",
+        "| workers | memory for the exchange | gets and sends a round | 1 Gbit/s "
+        "| 10 Gbit/s |",
         "|---:|---:|---:|---:|---:|",
     ]
     for count in COMPUTED:
         one_way = (count - 1) * megabytes * 1e6
         lines.append(
-            f"| {count} | {(count + 2) * megabytes / 1000:.1f} GB | {one_way / 1e9:.1f} GB each "
+            f"| {count} | {(count + 2) * megabytes / 1000:.1f} GB "
+            f"| {one_way / 1e9:.1f} GB each "
             f"| {2 * one_way * 8 / 1e9:.1f} s | {2 * one_way * 8 / 1e10:.1f} s |"
         )
 
@@ -188,6 +202,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--secret", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+
     if arguments.rank is not None:
         work(tuple(arguments.addresses), arguments.rank, arguments.secret)
         return
@@ -223,6 +238,7 @@ def main() -> None:
     print(table(measured))
     for megabytes in (100, 1000):
         print(f"{megabytes} MB of weights, by the formulas:\n\n{computed(megabytes)}")
+
     if arguments.out:
         arguments.out.write_text(json.dumps(measured, indent=1) + "\n")
 

@@ -1,18 +1,19 @@
-"""The cost of several workers compared with one process on the same cores: time to accuracy,
-exchange.
+"""The cost of several workers compared with one process on the same cores.
 
     python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
     python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
     python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
 
-One process with as many threads as there are workers, and workers of one thread each, train on the
-same batches in alternation, in separate processes. Each worker draws its own dropout, so the runs
-differ like two seeds; with the same seed, all else is the same.
+One process with as many threads as there are workers, and workers of one thread each,
+train on the same batches in alternation, in separate processes. Each worker draws its
+own dropout, so the runs differ like two seeds; with the same seed, all else is the
+same.
 
-``--steps`` trains no run to its end. In a minute or two it times steps of one process, of the
-workers, of the workers with gradients in bfloat16, and of as many processes that each train on
-their share of the batches without exchange ("apart"), a lower bound for any exchange.
-``--exchange`` trains with gradients in float32 and in bfloat16 for the same seeds.
+``--steps`` trains no run to its end. In a minute or two it times steps of one process,
+of the workers, of the workers with gradients in bfloat16, and of as many processes that
+each train on their share of the batches without exchange ("apart"), a lower bound for
+any exchange. ``--exchange`` trains with gradients in float32 and in bfloat16 for the
+same seeds.
 """
 
 import argparse
@@ -44,18 +45,25 @@ def train(
         arguments: the benchmark's.
     """
     command = [sys.executable, "-m", "tfasr.cli"]
-    command += ["launch", "-n", str(workers), "--"] if workers > 1 else []
+    if workers > 1:
+        command += ["launch", "-n", str(workers), "--"]
+
     command += ["train", "--gin_file", arguments.gin_file, "--no_memory_probe"]
     command += ["--shard_dir", str(arguments.shard_dir), "--run_dir", str(run_dir)]
-    bindings = [
+    chosen = [
         "TrainingConfig.sentences_every_steps = 0",
         f"TrainingConfig.targets = [('cer', {arguments.target})]",
         f"TrainingConfig.batch_norm_synchronised = {arguments.synchronised}",
-        *([f"TrainingConfig.epochs = {arguments.epochs}"] if arguments.epochs else []),
-        *bindings,
     ]
-    for binding in [*bindings, *arguments.gin_binding]:
+
+    if arguments.epochs:
+        chosen.append(f"TrainingConfig.epochs = {arguments.epochs}")
+
+    chosen += bindings
+    chosen += arguments.gin_binding
+    for binding in chosen:
         command += ["--gin_binding", binding]
+
     threads = str(arguments.workers // workers)
     environment = {
         **os.environ,
@@ -69,10 +77,16 @@ def train(
     rates = [
         event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"
     ]
+
+    exchange_share = 0.0
+    waited_share = 0.0
+    if parts:
+        exchange_share = parts[0].exchange_s / parts[0].step_s
+        waited_share = statistics.mean(part.waited_share for part in parts)
+
+    met = run.time_to_accuracy(cer=arguments.target, window=1)
     return {
-        "time_to_accuracy_s": run.time_to_accuracy(
-            cer=arguments.target, window=1
-        ).seconds,
+        "time_to_accuracy_s": met.seconds,
         "last_cer": rates[-1],
         "best_cer": min(rates),
         "wall_s": run.wall_s,
@@ -81,20 +95,21 @@ def train(
         "utterances_per_s": run.throughput().utterances_per_s,
         "eval_forward_s": run.intervals["eval_forward"],
         "decode_s": run.intervals["decode"],
-        "exchange_share": parts[0].exchange_s / parts[0].step_s if parts else 0.0,
-        "waited_share": statistics.mean(part.waited_share for part in parts)
-        if parts
-        else 0.0,
+        "exchange_share": exchange_share,
+        "waited_share": waited_share,
     }
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of runs; None if a run lacks the number."""
-    present = {key: [run[key] for run in runs] for key in runs[0]}
-    return {
-        key: None if None in values else round(statistics.median(values), 4)
-        for key, values in present.items()
-    }
+    result: dict[str, Any] = {}
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        result[key] = None
+        if None not in values:
+            result[key] = round(statistics.median(values), 4)
+
+    return result
 
 
 def trained(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -131,18 +146,22 @@ def stepped(arguments: argparse.Namespace) -> dict[str, Any]:
         "shard_dir": str(arguments.shard_dir),
     }
     taken = take_steps(config, arguments.workers, arguments.steps)
-    return {
-        kind: {
+    result = {}
+
+    for kind in KINDS:
+        exchange_ms = None
+        if kind != "one":
+            exchange_ms = round(1e3 * taken.exchange_s(kind), 2)
+
+        result[kind] = {
             "step_ms": round(1e3 * statistics.median(taken.steps_s(kind)), 2),
             "of_one": round(taken.ratio(kind, "one"), 3),
             "of_apart": round(taken.ratio(kind, "apart"), 3),
-            "exchange_ms": round(1e3 * taken.exchange_s(kind), 2)
-            if kind != "one"
-            else None,
+            "exchange_ms": exchange_ms,
             "processor_ms": round(1e3 * taken.processor_s(kind), 1),
         }
-        for kind in KINDS
-    }
+
+    return result
 
 
 def main() -> None:
@@ -165,8 +184,14 @@ def main() -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
-    result = stepped(arguments) if arguments.steps else trained(arguments)
+
+    if arguments.steps:
+        result = stepped(arguments)
+    else:
+        result = trained(arguments)
+
     result["load_average"] = os.getloadavg()[0]
     if arguments.format == "json":
         print(json.dumps(result))
@@ -178,6 +203,7 @@ def main() -> None:
         print(
             f"{key:22}" + "".join(f"{column[key]!s:>12}" for column in columns.values())
         )
+
     if not arguments.steps:
         first, second = columns
         print(f"a step of {second} takes {result['step_ratio']} of a step of {first}")

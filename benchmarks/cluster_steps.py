@@ -6,6 +6,7 @@ take turns of a few steps, on the same batches in the same order; the others sle
 
 import contextlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -22,8 +23,8 @@ from tfasr.cluster.launcher import free_ports
 WARM_UP = 6
 TURN = 10
 KINDS = ("one", "apart", "workers", "bfloat16")
-"""One process of all threads; as many processes as workers, each on its share without exchanging
-anything; the workers; the workers with gradients in bfloat16."""
+"""One process of all threads; as many processes as workers, each on its share without
+exchanging anything; the workers; the workers with gradients in bfloat16."""
 _TOGETHER = ("workers", "bfloat16")
 
 Row = dict[str, float]
@@ -66,14 +67,17 @@ class Process:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"a process ended with exit code {self._process.wait()}")
+
         return json.loads(line)
 
     def end(self) -> None:
         """Ends the process, by force if necessary."""
         with contextlib.suppress(OSError):
             self.ask(0)
+
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
+
         self._process.kill()
         self._process.communicate()
 
@@ -128,7 +132,13 @@ def take_steps(
     with contextlib.ExitStack() as held:
         for kind in kinds:
             addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
-            count, threads = (1, workers) if kind == "one" else (workers, 1)
+
+            count = workers
+            threads = 1
+            if kind == "one":
+                count = 1
+                threads = workers
+
             request = {**config, "kind": kind, "addresses": addresses}
             groups[kind] = [
                 Process({**request, "rank": rank}, threads) for rank in range(count)
@@ -137,19 +147,23 @@ def take_steps(
                 held.callback(process.end)
 
         times = {kind: [[] for _ in groups[kind]] for kind in kinds}
-        for turn, size in enumerate([WARM_UP, *[TURN + 1] * -(-steps // TURN)]):
+        turns = math.ceil(steps / TURN)
+        for turn, size in enumerate([WARM_UP, *[TURN + 1] * turns]):
             for kind in kinds:
                 for process in groups[kind]:
                     process.ask(size)
+
                 for process, noted in zip(groups[kind], times[kind], strict=True):
                     rows = process.answer()
-                    noted += rows[1:] if turn else []
+                    if turn:
+                        noted += rows[1:]
 
     return Taken(times)
 
 
 def work(request: dict[str, Any]) -> None:
-    """Takes steps as one of the processes, as many as each line of standard input says."""
+    """Takes steps as one of the processes, as many as each line of standard input
+    says."""
     from tfasr.cluster.description import Cluster
     from tfasr.training.from_gin import load_config
     from tfasr.training.workers.team import joined
@@ -162,12 +176,14 @@ def work(request: dict[str, Any]) -> None:
 
     if request["kind"] == "bfloat16":
         request["bindings"].append("TrainingConfig.gradient_exchange = 'bfloat16'")
+
     with joined(cluster) as team, tempfile.TemporaryDirectory() as folder:
         experiment = load_config(request["gin_file"], request["bindings"]).experiment
         takes = _steps(experiment, request, team, Path(folder))
         for line in sys.stdin:
             if not int(line):
                 break
+
             used_s = time.process_time()
             rows = [next(takes) for _ in range(int(line))]
             processor_s = (time.process_time() - used_s) / len(rows)
@@ -191,6 +207,7 @@ def _steps(
 
     data = open_run(experiment, request["shard_dir"], folder, team)
     run = build(data, Ledger(folder, 0), Interruption())
+
     batches = run.batches
     step = run.take_step
     if request["kind"] == "apart":
@@ -206,9 +223,14 @@ def _steps(
         epoch += 1
         iterator = batches.iterator(TrainingState(epoch=epoch))
         while (result := step(iterator)) is not None:
-            times = getattr(step, "times", None)
             step_s = result.train_s + result.compile_s
-            yield {"step_s": step_s, "ready_s": times.ready_s if times else step_s}
+            ready_s = step_s
+            times = getattr(step, "times", None)
+
+            if times:
+                ready_s = times.ready_s
+
+            yield {"step_s": step_s, "ready_s": ready_s}
 
 
 if __name__ == "__main__":

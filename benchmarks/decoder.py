@@ -1,12 +1,13 @@
-"""CPU-seconds per hour of audio, WER, CER and peak memory of word beam search and its peers.
+"""CPU time, error rates and peak memory of word beam search and its peers.
 
 Every measurement runs in its own process on one thread:
 
     python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
 
 FOLDER has a recogniser's outputs and texts, ``load.npz``, and text for language models,
-``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10 tokens a
-frame, threshold 25), TensorFlow (no dictionary), and the published code, ``word_beam_search``.
+``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10
+tokens a frame, threshold 25), TensorFlow (no dictionary), and the published code,
+``word_beam_search``.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def tfasr_bigrams(
     present = set(load.lexicon)
     lines = [line for line in read_corpus(folder) if present.issuperset(line.split())]
     counts = BigramCounts.from_transcripts(lines)
+
     return tfasr_words(
         load,
         beam_width,
@@ -84,8 +86,10 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
     space = load.chars.index(" ")
     blank = alphabet.blank_id
     trie = fl.Trie(alphabet.num_classes, space)
+
     for index, word in enumerate(load.lexicon):
         trie.insert([*alphabet.encode(word), space], index, 0.0)
+
     trie.smear(fl.SmearingMode.MAX)
     options = fl.LexiconDecoderOptions(
         beam_size=beam_width,
@@ -192,6 +196,7 @@ def measure(system: str, folder: Path, beam_width: int, utterances: int) -> dict
     texts = decode()
     cpu_s = time.process_time() - cpu_s
     wall_s = time.perf_counter() - wall_s
+
     return row | {
         "cpu_s_per_audio_hour": cpu_s / load.audio_hours,
         "wall_s_per_audio_hour": wall_s / load.audio_hours,
@@ -205,10 +210,12 @@ def measure_apart(arguments: argparse.Namespace, system: str, beam_width: int) -
     command = [sys.executable, __file__, "--load", str(arguments.load), "--utterances"]
     command += [str(arguments.utterances), "--one", f"{system}:{beam_width}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+
     if done.returncode:
         raise SystemExit(
             f"{system} at beam width {beam_width} failed:\n{done.stderr[-2000:]}"
         )
+
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -216,6 +223,7 @@ def line(row: dict) -> str:
     name = f"{row['system']:<24}{row['beam_width']:>6}{row['utterances']:>6}"
     if "missing" in row:
         return f"{name}  n/a: {row['missing']}"
+
     return (
         f"{name}{row['cpu_s_per_audio_hour']:>10.2f}{row['wall_s_per_audio_hour']:>10.2f}"
         f"{100 * row['wer']:>8.2f}{100 * row['cer']:>8.2f}{row['peak_rss_mib']:>9.0f}"
@@ -233,11 +241,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the rows go as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+
     require_extensions()
+
     if arguments.one:
         system, beam_width = arguments.one.split(":")
         row = measure(system, arguments.load, int(beam_width), arguments.utterances)
         print(json.dumps(row))
+
         return
 
     print(

@@ -1,13 +1,14 @@
-"""Simulates how often a comparison with several looks errs, and how many seeds it saves.
+"""Simulates how often a comparison with looks errs, and how many seeds it saves.
 
     python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
-Two groups' times vary over seeds and over the host's speed, and are rounded up to evaluations. The
-second group takes 1 to 1.5 times as long. Groups are compared after some of 5, 8 and 12 runs, by
-tfasr's own code; "at once" is one test of 12 runs at 5 %. Hosts: "even" has one speed; on "one in
-six" and "two speeds" one run in six, or in two, takes 1.6 times as long, independently; "real"
-resamples stretches of times that one piece of work took on a busy host
-(benchmarks/results/2026-11-28-host.json). The two groups take turns on it.
+Two groups' times vary over seeds and over the host's speed, and are rounded up to
+evaluations. The second group takes 1 to 1.5 times as long. Groups are compared after
+some of 5, 8 and 12 runs, by tfasr's own code; "at once" is one test of 12 runs at 5 %.
+Hosts: "even" has one speed; on "one in six" and "two speeds" one run in six, or in two,
+takes 1.6 times as long, independently; "real" resamples stretches of times that one
+piece of work took on a busy host (benchmarks/results/2026-11-28-host.json). The two
+groups take turns on it.
 """
 
 import argparse
@@ -40,14 +41,17 @@ def host_times(host: str, draws: int, rng: np.random.Generator) -> np.ndarray:
     even = np.ones((draws, 2, runs))
     if host == "even":
         return even
+
     if host != "real":
         return slowed(even, {"one in six": 1 / 6, "two speeds": 1 / 2}[host], rng)
+
     measured = np.array(json.loads(HOST_FILE.read_text())["seconds"])
     begin = rng.integers(0, measured.size, (draws, 1))
     turns = measured[(begin + np.arange(2 * runs)) % measured.size]
     pairs = turns.reshape(draws, runs, 2) / np.median(measured)
     # The second group goes first at every other seed.
     pairs[:, 1::2] = pairs[:, 1::2, ::-1]
+
     return pairs.transpose(0, 2, 1)
 
 
@@ -64,6 +68,7 @@ def groups_of(
     common = rng.standard_normal((draws, 1, runs))
     own = rng.standard_normal((draws, 2, runs))
     noise = math.sqrt(shared) * common + math.sqrt(1 - shared) * own
+
     centre = EVALUATIONS + rng.uniform(-0.5, 0.5, (draws, 1, 1))
     pace = host_times(host, draws, rng)
     # A slow host stretches the time between evaluations as well.
@@ -71,6 +76,7 @@ def groups_of(
     low = np.log(low * pace)
     high = np.log(high * pace)
     second = math.log(ratio)
+
     return (low[:, 0], high[:, 0]), (low[:, 1] + second, high[:, 1] + second)
 
 
@@ -84,15 +90,21 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
     estimate = np.zeros(draws)
     held = np.zeros(draws, bool)
     looks = looks_of(test, level)
+
     for n, allowed in zip(looks, levels(looks, level), strict=True):
         first, second = ((low[:, :n], high[:, :n]) for low, high in groups)
-        found = compare_ends(first, second, test, 1 - allowed)
+        comparison = compare_ends(first, second, test, 1 - allowed)
+
+        # A study that is decided keeps its estimate and interval.
         open_still = sign == 0
-        estimate[open_still] = found.estimate[open_still]
-        covers = (found.low <= math.log(ratio)) & (math.log(ratio) <= found.high)
+        estimate[open_still] = comparison.estimate[open_still]
+        covers = (comparison.low <= math.log(ratio)) & (
+            math.log(ratio) <= comparison.high
+        )
         held[open_still] = covers[open_still]
-        now = open_still & (found.p_value < allowed)
-        sign[now] = found.sign[now]
+
+        now = open_still & (comparison.p_value < allowed)
+        sign[now] = comparison.sign[now]
         spent[now] = n
 
     decided = sign > 0
@@ -101,16 +113,22 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
     else:
         exaggerated = math.nan
 
-    row: Row = {"later": share(decided), "sooner": share(sign < 0)}
-    row["runs"] = round(float(spent.mean()), 1)
-    row["covers"] = share(held)
-    row["exaggerates"] = round(100 * float(exaggerated - 1), 1)
-    return row
+    return {
+        "later": share(decided),
+        "sooner": share(sign < 0),
+        "runs": round(float(spent.mean()), 1),
+        "covers": share(held),
+        "exaggerates": round(100 * float(exaggerated - 1), 1),
+    }
 
 
 def rows_of(draws: int, rng: np.random.Generator, quick: bool) -> Iterator[Row]:
-    variations = VARIATIONS[1:] if quick else VARIATIONS
-    ratios = (1.0, 1.2) if quick else RATIOS
+    variations = VARIATIONS
+    ratios = RATIOS
+    if quick:
+        variations = VARIATIONS[1:]
+        ratios = (1.0, 1.2)
+
     for variation, host, ratio, shared in itertools.product(
         variations, HOSTS, ratios, SHARED
     ):
@@ -120,6 +138,7 @@ def rows_of(draws: int, rng: np.random.Generator, quick: bool) -> Iterator[Row]:
             row |= {"test": test, "level": level} | of_looks(groups, ratio, test, level)
             once = compare_ends(*groups, test, 1 - LEVEL)
             row["at_once"] = share((once.p_value < LEVEL) & (once.sign > 0))
+
             yield row
 
 
@@ -132,6 +151,7 @@ def table(rows: list[Row], draws: int) -> str:
     ]
     lines += [f"| {' | '.join(rows[0])} |", f"|{'---:|' * len(rows[0])}"]
     lines += [f"| {' | '.join(map(str, row.values()))} |" for row in rows]
+
     return "\n".join(lines) + "\n"
 
 
@@ -147,10 +167,12 @@ def main() -> None:
         "--out", type=Path, metavar="FILE.json", help="also write all figures"
     )
     args = parser.parse_args()
+
     draws = 400 if args.quick else args.draws
     rows = list(rows_of(draws, np.random.default_rng(args.seed), args.quick))
     text = table(rows, draws)
     print(text, end="")
+
     if args.out is not None:
         result = {"seed": args.seed, "looks": LOOKS, "levels": levels(), "rows": rows}
         args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

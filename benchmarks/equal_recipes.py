@@ -1,4 +1,4 @@
-"""How often does a recipe win a race against itself, by chance or by a habit of its author?
+"""How often a recipe wins a race against itself, by chance or by its author's habit.
 
 ``python benchmarks/equal_recipes.py`` simulates races of equal recipes with the looks
 and levels of ``tfasr record`` and the rules of ``tfasr verify``: on a quiet machine, on
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=40_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+
     rng = np.random.default_rng(arguments.seed)
     shape = arguments.races, LOOKS[-1]
 

@@ -1,19 +1,21 @@
-"""Tests ``tfasr estimate`` on kept runs: holds out one machine at a time, and one seed at a time.
+"""Tests ``tfasr estimate`` on kept runs: holds out a machine or a seed at a time.
 
     python benchmarks/estimate.py [--machines] [--format markdown|json]
 
-Needs no training: it reads the runs by seed in ``benchmarks/results`` and the shipped catalogue.
+Needs no training: it reads the runs by seed in ``benchmarks/results`` and the shipped
+catalogue.
 
-*A machine held out*: a run's time is estimated from the utterances that runs on other machines
-needed, and from the speed, start and evaluations of one other run on its machine, which stands for
-the minute that ``tfasr estimate`` takes there. *From its step*: the speed comes instead from that
-of another machine, scaled by both machines' training step of ``an4.gin``'s size, which stands for
-``--machine FILE``. *A seed held out*: a run's utterances are estimated from those of the others.
-Coverage is the share of runs within the 80 % interval; the error that of its middle.
-``SPEED_ERROR`` and ``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
+*A machine held out*: a run's time is estimated from the utterances that runs on other
+machines needed, and from the speed, start and evaluations of one other run on its
+machine, which stands for the minute that ``tfasr estimate`` takes there. *From its
+step*: the speed comes instead from that of another machine, scaled by both machines'
+training step of ``an4.gin``'s size, which stands for ``--machine FILE``. *A seed held
+out*: a run's utterances are estimated from those of the others. Coverage is the share
+of runs within the 80 % interval; the error that of its middle. ``SPEED_ERROR`` and
+``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
 
-``--machines`` prints instead how long AN4 took to CER 15 % on each machine, beside the same recipe
-in PyTorch, with the same seeds and in turns: the table of docs/estimate.md.
+``--machines`` prints instead how long AN4 took to CER 15 % on each machine, beside the
+same recipe in PyTorch, with the same seeds and in turns: the table of docs/estimate.md.
 """
 
 import argparse
@@ -100,9 +102,11 @@ def kept_runs() -> Iterator[Kept]:
             recipe = _recipe(row)
             if recipe is None or row["minutes"] is None:
                 continue
+
             seconds = 60 * row["minutes"]
             start_s = seconds * row["startup_pct"] / 100
             epoch_s = (seconds - start_s) / row["epoch"]
+
             yield Kept(
                 recipe,
                 machine,
@@ -134,7 +138,10 @@ def kept_runs() -> Iterator[Kept]:
 
 
 def _recipe(row: dict) -> str | None:
-    return None if row["system"] == "torch" else _recipe_of_size(row)
+    if row["system"] == "torch":
+        return None
+
+    return _recipe_of_size(row)
 
 
 def _recipe_of_size(row: dict) -> str | None:
@@ -176,11 +183,13 @@ def _gpu_runs() -> Iterator[Kept]:
         # The first run compiled its programs, which the others found in a cache.
         if not name.startswith("tfasr/jax") or name.endswith("seed 1"):
             continue
+
         spent = answer["intervals_s"]
         start_s = spent["init"] + spent["compile"]
         seconds = answer["reached_s"]["cer=0.15"]
         epochs = answer["epochs"]
         epoch_s = (seconds - start_s) / epochs
+
         yield Kept("fast/an4.gin", GPU, None, epochs, seconds, start_s, epoch_s, None)
 
 
@@ -218,10 +227,12 @@ class Checked:
 
 
 def machines_held_out(kept: list[Kept]) -> Iterator[Checked]:
-    """Estimates every run from the utterances of other machines and one other run's speed."""
+    """Estimates every run from the utterances of other machines and one other run's
+    speed."""
     groups: dict[tuple[str, str], list[Kept]] = defaultdict(list)
     for run in kept:
         groups[run.recipe, run.machine].append(run)
+
     for (recipe, machine), runs in groups.items():
         others = [
             r.epochs for r in kept if r.recipe == recipe and _kind(r) != _kind(runs[0])
@@ -239,7 +250,8 @@ def machines_held_out(kept: list[Kept]) -> Iterator[Checked]:
 
 
 def steps_held_out(kept: list[Kept]) -> Iterator[Checked]:
-    """Estimates each machine's runs from another machine's and the ratio of their steps."""
+    """Estimates each machine's runs from another machine's and the ratio of their
+    steps."""
     of_steps = [run for run in kept if run.step_ms is not None]
     machines = dict.fromkeys((run.recipe, run.machine) for run in of_steps)
     for recipe, machine in machines:
@@ -250,6 +262,7 @@ def steps_held_out(kept: list[Kept]) -> Iterator[Checked]:
             r for r in of_steps if r.recipe == recipe and _kind(r) != _kind(own[0])
         ]
         rows = []
+
         for run in own:
             for other in others:
                 ratio = run.step_ms / other.step_ms
@@ -279,11 +292,13 @@ def _compared(
     epochs = drawn_utterances(others, step=1, rng=rng)
     speed = drawn_speeds(error, np.random.default_rng(1))
     times = range_of(start_s + epochs * epoch_s * speed)
+
     return times.low <= run.seconds <= times.high, times.middle / run.seconds
 
 
 def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
-    """Estimates each run's utterances from the other runs of its entry, for each target."""
+    """Estimates each run's utterances from the other runs of its entry, for each
+    target."""
     for entry in entries:
         for name in entry.targets() or ["cer=0.05", "cer=0.1"]:
             metric, _, value = name.partition("=")
@@ -292,6 +307,7 @@ def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
                 n for n in entry.utterances_to(target, entry.window) if n is not None
             ]
             rows = []
+
             for place, run in enumerate(met):
                 others = [*met[:place], *met[place + 1 :]]
                 if others:
@@ -345,11 +361,13 @@ def machine_rows(kept: list[Kept]) -> list[MachineRow]:
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run in kept:
         seconds[run.recipe, run.machine].append(run.seconds)
+
     twins = twins_seconds()
     rows = [
         MachineRow(machine, recipe, taken, twins.get((recipe, machine), []))
         for (recipe, machine), taken in seconds.items()
     ]
+
     return sorted(
         rows, key=lambda row: (row.recipe != "fast/an4.gin", np.median(row.seconds))
     )
@@ -370,9 +388,13 @@ def table_of_machines(rows: list[MachineRow]) -> Table:
 def _spread(seconds: list[float]) -> str:
     if not seconds:
         return "—"
+
+    runs = f"{len(seconds)} runs"
+    if len(seconds) == 1:
+        runs = "1 run"
+
     median = statistics.median(seconds)
-    runs = "run" if len(seconds) == 1 else "runs"
-    return f"{median:.0f} ({min(seconds):.0f} to {max(seconds):.0f}, {len(seconds)} {runs})"
+    return f"{median:.0f} ({min(seconds):.0f} to {max(seconds):.0f}, {runs})"
 
 
 def main() -> None:
@@ -382,7 +404,9 @@ def main() -> None:
     )
     parser.add_argument("--format", choices=("markdown", "json"), default="markdown")
     arguments = parser.parse_args()
+
     kept = list(kept_runs())
+
     if arguments.machines:
         machines = machine_rows(kept)
         if arguments.format == "json":

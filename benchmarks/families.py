@@ -4,12 +4,13 @@
     tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file ds2_demo.gin
     python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
 
-Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same number of epochs,
-on one thread, one after another. Then `tfasr bench step` times its step and large matrix products,
-in the same process on one thread. Finished runs are kept, so an interrupted benchmark continues.
-Deep Speech 2 has other features; all else is the same. Times start at the model's creation, include
-everything, and depend on the machine and its other work; nothing else does. A single seed shows
-what a family can reach here, but can't rank families that are close.
+Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same
+number of epochs, on one thread, one after another. Then `tfasr bench step` times its
+step and large matrix products, in the same process on one thread. Finished runs are
+kept, so an interrupted benchmark continues. Deep Speech 2 has other features; all else
+is the same. Times start at the model's creation, include everything, and depend on the
+machine and its other work; nothing else does. A single seed shows what a family can
+reach here, but can't rank families that are close.
 """
 
 import argparse
@@ -59,6 +60,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     rows = [
         row(family, trained(family, flags), timed_step(family, flags))
         for family in flags.families
@@ -79,10 +81,11 @@ def main() -> None:
         ("streaming", "streaming"),
     ]
     notes = [
-        f"One seed, {flags.epochs} epochs, batches of {_BATCH}, one thread. GFLOP: forward, of "
-        f"{_SECONDS} s. CER and WER: of the validation split, greedy, after the last epoch. Audio "
-        f"s/s: of steady training steps. Step: {_BATCH} utterances of {_SECONDS} s, float32, its "
-        "operations a second against those of large matrix products in the same process.",
+        f"One seed, {flags.epochs} epochs, batches of {_BATCH}, one thread. "
+        f"GFLOP: forward, of {_SECONDS} s. CER and WER: of the validation split, "
+        "greedy, after the last epoch. Audio s/s: of steady training steps. "
+        f"Step: {_BATCH} utterances of {_SECONDS} s, float32, its operations a second "
+        "against those of large matrix products in the same process.",
     ]
     tables = [
         {
@@ -92,13 +95,7 @@ def main() -> None:
         }
     ]
     outcome = results.result("families", tables, notes, {})
-    if flags.out:
-        results.write(outcome, flags.out)
-    print(
-        json.dumps(outcome, indent=1)
-        if flags.format == "json"
-        else results.to_text(outcome)
-    )
+    results.publish(outcome, flags.out, flags.format)
 
 
 def trained(family: str, flags: argparse.Namespace) -> Path:
@@ -107,7 +104,11 @@ def trained(family: str, flags: argparse.Namespace) -> Path:
     run_dir = flags.run_dir / preset.removesuffix(".gin")
     if is_finished(run_dir):
         return run_dir
-    shards = flags.ds2_shard_dir if preset.startswith("ds2") else flags.shard_dir
+
+    shards = flags.shard_dir
+    if preset.startswith("ds2"):
+        shards = flags.ds2_shard_dir
+
     bindings = [
         f"TrainingConfig.targets = {[TARGET]}",
         "TrainingConfig.stop_at_targets = False",
@@ -118,8 +119,12 @@ def trained(family: str, flags: argparse.Namespace) -> Path:
     command = ["train", "--gin_file", preset]
     for binding in bindings:
         command += ["--gin_binding", binding]
+
     command += ["--shard_dir", str(shards), "--run_dir", str(run_dir)]
-    command += ["--resume"] if (run_dir / EVENTS_FILE).exists() else []
+
+    if (run_dir / EVENTS_FILE).exists():
+        command.append("--resume")
+
     tfasr(*command)
     return run_dir
 
@@ -147,6 +152,7 @@ def is_finished(run_dir: Path) -> bool:
     """Whether a folder's run finished."""
     if not (run_dir / EVENTS_FILE).exists():
         return False
+
     last = read_events(run_dir)[-1:]
     return any(event["metadata"].get("status") == "success" for event in last)
 
@@ -155,13 +161,16 @@ def row(family: str, run_dir: Path, step: dict[str, Any]) -> dict[str, Any]:
     """Returns a family's row from a finished run and a timed step."""
     run = load_run(run_dir)
     experiment = load_config(FAMILIES[family]).experiment
+
     features = experiment.features.num_features
     classes = run_classes(run_dir)
     frames = _SECONDS * _FRAMES_A_SECOND
     flops = model_flops(experiment.model, features, classes, 1, frames, training=False)
+
     metric, value = TARGET
     met = run.time_to_accuracy(**{metric: value})
     last = {name: run.accuracy_curve(name)[-1] for name in ("cer", "wer")}
+
     return {
         "family": family,
         "preset": FAMILIES[family],

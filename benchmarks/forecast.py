@@ -3,13 +3,14 @@
     python benchmarks/forecast.py --mlperf FOLDER --algoperf FOLDER [--tfasr FOLDER] [--seed 1]
         [--out FILE.json] [--coefficients FILE.py]
 
-Each folder holds a folder for each group of runs (of one submission, system, workload). Every run
-is cut after each evaluation, and what `tfasr.tta.forecast` says then is compared with what came.
-Half of the systems of each source (drawn by the seed) calibrate the quantile regressions, the other
-half test them; no run of a system is in both. Simulated runs of known shapes are calibrated and
-tested likewise. tfasr's own runs and the shapes with jumps and rises only test. Targets are the
-benchmark's own, and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late.
-Each run has one vote; standard errors are of a bootstrap over systems and runs.
+Each folder holds a folder for each group of runs (of one submission, system, workload).
+Every run is cut after each evaluation, and what `tfasr.tta.forecast` says then is
+compared with what came. Half of the systems of each source (drawn by the seed)
+calibrate the quantile regressions, the other half test them; no run of a system is in
+both. Simulated runs of known shapes are calibrated and tested likewise. tfasr's own
+runs and the shapes with jumps and rises only test. Targets are the benchmark's own, and
+1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late. Each run
+has one vote; standard errors are of a bootstrap over systems and runs.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def main() -> None:
     )
     for source in SOURCES:
         parser.add_argument(f"--{source}", type=Path, metavar="FOLDER")
+
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also write FILE.json and FILE.md")
     parser.add_argument(
@@ -37,25 +39,27 @@ def main() -> None:
         help="also write the constant of tfasr.tta.forecast",
     )
     args = parser.parse_args()
+
     folders = {name: getattr(args, name) for name in SOURCES if getattr(args, name)}
     curves = read_curves(folders) + simulated_curves(args.seed)
-    found = {
+    result = {
         "seed": args.seed,
         "runs": len({(curve.source, curve.group, curve.run) for curve in curves}),
         "groups": len({(curve.source, curve.group) for curve in curves}),
         **backtest(curves, args.seed),
     }
-    text = markdown(found)
+    text = markdown(result)
     print(text, end="")
+
     if args.out:
         rounded = json.loads(
-            json.dumps(found), parse_float=lambda text: round(float(text), 4)
+            json.dumps(result), parse_float=lambda text: round(float(text), 4)
         )
         args.out.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
     if args.coefficients:
-        write_coefficients(args.coefficients, found["coefficients"])
+        write_coefficients(args.coefficients, result["coefficients"])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""Simulates false alarms of ``tfasr report --history``, and how soon it finds a slower step.
+"""Simulates false alarms of ``tfasr report --history`` and how soon it finds changes.
 
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
 
-A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
-10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; the four
-series of `tfasr report --history` are monitored. The noise is either the run's (all its epochs vary
-together: a busy or different machine) or each epoch's own. A false alarm is a reported change, or
-the exit code 3, in a history without any change. A step that is 5, 10 or 20 % slower from run 20 on
-is found if a slowdown is reported that starts within two runs of it; the second table has columns
-for 5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only became
-faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or as fast as before.
+A history has one run for each of 50 commits. A run takes about 12 epochs to the target
+(varying by 10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s
+of start-up; the four series of `tfasr report --history` are monitored. The noise is
+either the run's (all its epochs vary together: a busy or different machine) or each
+epoch's own. A false alarm is a reported change, or the exit code 3, in a history
+without any change. A step that is 5, 10 or 20 % slower from run 20 on is found if a
+slowdown is reported that starts within two runs of it; the second table has columns for
+5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only
+became faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or
+as fast as before.
 """
 
 import argparse
@@ -107,6 +109,7 @@ def _series(content: dict[str, Any]) -> list[list[float]]:
     """Returns lists of times of the same thing."""
     if "step_s" in content:
         return [content["step_s"]]
+
     rows = [row for table in content["tables"] for row in table["rows"]]
     rounds = [
         row["rounds_ms"]
@@ -114,6 +117,7 @@ def _series(content: dict[str, Any]) -> list[list[float]]:
         if row.get("system") == "tfasr" and "rounds_ms" in row
     ]
     by_system: dict[str, list[float]] = {}
+
     for row in rows:
         if "seed" in row:
             by_system.setdefault(row["system"], []).append(1 / row["utterances_per_s"])
@@ -147,6 +151,7 @@ def simulated(noise: Noise, levels: np.ndarray, rng: np.random.Generator) -> His
     steps_s = STEPS_S * levels * slower * epochs
     times_s = steps_s + slower * (START_S + REST_S * epochs)
     entries = []
+
     for run in range(count):
         utterances = 1000 * epochs[run]
         values = {
@@ -182,6 +187,7 @@ def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
     unchanged = histories((COMMITS, 1.0), times=7)
     row["any_change"] = _percent(any(history.changes.values()) for history in unchanged)
     row["exit_3"] = _percent(history.slower for history in unchanged)
+
     for size in SLOWER:
         after = [_found_after(h) for h in histories((CHANGED_AT, 1.0), (30, 1 + size))]
         for runs in RUNS_AFTER:
@@ -206,7 +212,8 @@ def _percent(outcomes: Iterable[Any]) -> float:
 
 
 def _found_after(history: History) -> float:
-    """Returns after how many runs the slower step was first reported; infinity for never."""
+    """Returns after how many runs the slower step was first reported; infinity for
+    never."""
     slower = [
         change.found_at + 1 - CHANGED_AT
         for changes in history.changes.values()
@@ -232,9 +239,10 @@ def _table(result: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
     ]
     for row in result:
         cells = [row["noise"], f"{100 * row['spread']:.1f}"]
-        cells += [
-            f"{row[name]:.{1 if row[name] < 10 else 0}f}" for name in columns.values()
-        ]
+        for name in columns.values():
+            digits = int(row[name] < 10)
+            cells.append(f"{row[name]:.{digits}f}")
+
         lines.append(f"| {' | '.join(cells)} |")
 
     return "\n".join(lines) + "\n"
@@ -266,6 +274,7 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+
     for path in args.measured:
         deviations = measured_deviations([path])
         NOISES[f"measured, {path.stem}"] = resampled(deviations)

@@ -2,11 +2,12 @@
 
     python benchmarks/host_cost.py            # about 11 minutes on a quiet machine
 
-A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair of blocks
-one is recorded into ``host.csv`` and one isn't; which of them comes first alternates. One look a
-second costs far less than blocks differ by chance, so these blocks are looked at 50 times a second,
-and a fiftieth of what that cost is the cost of one: the median over the pairs, with a 95 %
-interval. The second line is the processor time of one look.
+A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair
+of blocks one is recorded into ``host.csv`` and one isn't; which of them comes first
+alternates. One look a second costs far less than blocks differ by chance, so these
+blocks are looked at 50 times a second, and a fiftieth of what that cost is the cost of
+one: the median over the pairs, with a 95 % interval. The second line is the processor
+time of one look.
 """
 
 import argparse
@@ -49,6 +50,7 @@ def calibrated(threads: ThreadPoolExecutor, processors: int) -> np.ndarray:
         step(threads, processors, matrix)
         began_s = time.perf_counter()
         step(threads, processors, matrix)
+
         if time.perf_counter() - began_s > 0.9 * STEP_S:
             return matrix
 
@@ -63,6 +65,7 @@ def block_s(
     with tempfile.TemporaryDirectory() as folder:
         if not recorded:
             return _timed(threads, processors, matrix, steps)
+
         with HostSampler(Path(folder), 0):
             return _timed(threads, processors, matrix, steps)
 
@@ -73,6 +76,7 @@ def _timed(
     began_s = time.perf_counter()
     for _ in range(steps):
         step(threads, processors, matrix)
+
     return time.perf_counter() - began_s
 
 
@@ -82,6 +86,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     one, other = np.triu_indices(len(ordered))
     averages = np.sort((ordered[one] + ordered[other]) / 2)
     end = end_of_interval("pairs", len(values), len(values), 0.95)
+
     return float(averages[end - 1]), float(averages[-end])
 
 
@@ -94,6 +99,7 @@ def main() -> None:
     processors = usable_cores()
     host.HOST_INTERVAL_S = 1 / LOOKS_PER_S
     costs = []
+
     with ThreadPoolExecutor(processors) as threads:
         matrix = calibrated(threads, processors)
         for pair in range(arguments.pairs):
@@ -102,19 +108,21 @@ def main() -> None:
                 seconds[recorded] = block_s(
                     threads, processors, matrix, recorded=recorded
                 )
+
             costs.append((seconds[True] / seconds[False] - 1) / LOOKS_PER_S)
 
         counter = ProcessorTime()
         began_s = time.thread_time()
         for _ in range(LOOKS):
             read_host(counter)
+
         look_s = (time.thread_time() - began_s) / LOOKS
 
     low, high = median_interval(costs)
     print(
         f"A look a second makes steps of {1000 * STEP_S:.0f} ms "
-        f"{100 * statistics.median(costs):+.3f} % longer (95 % interval {100 * low:+.3f} to "
-        f"{100 * high:+.3f} %, {len(costs)} pairs)."
+        f"{100 * statistics.median(costs):+.3f} % longer "
+        f"(95 % interval {100 * low:+.3f} to {100 * high:+.3f} %, {len(costs)} pairs)."
     )
     print(
         f"One look takes {1000 * look_s:.2f} ms of a processor, once a second: "

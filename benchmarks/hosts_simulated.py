@@ -2,11 +2,12 @@
 
     python benchmarks/hosts_simulated.py [--seed 1] [--draws 4000] [--out FILE.json]
 
-Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as long.
-Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*, a host trains
-both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*, each run goes to any host.
-*By group*, each group has hosts of its own, and all of the first group's are the faster ones.
-Verdicts are those of tfasr's own code at 5 %, with 160 evaluations to the target.
+Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as
+long. Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*,
+a host trains both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*,
+each run goes to any host. *By group*, each group has hosts of its own, and all of the
+first group's are the faster ones. Verdicts are those of tfasr's own code at 5 %, with
+160 evaluations to the target.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def host_times(
 
     if layout == "scattered":
         return rng.choice(speeds, (draws, 2, RUNS))
+
     halves = np.stack(
         [np.repeat(speeds[: RUNS // 2], 2), np.repeat(speeds[RUNS // 2 :], 2)]
     )
@@ -59,6 +61,7 @@ def groups_of(
     low = np.log(low * pace)
     high = np.log(high * pace)
     later = math.log(ratio)
+
     return (low[:, 0], high[:, 0]), (low[:, 1] + later, high[:, 1] + later)
 
 
@@ -68,14 +71,16 @@ def rows_of(draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """
     rows = []
     for width, layout in itertools.product(WIDTHS, LAYOUTS):
-        found = {ratio: groups_of(draws, ratio, width, layout, rng) for ratio in RATIOS}
+        result = {
+            ratio: groups_of(draws, ratio, width, layout, rng) for ratio in RATIOS
+        }
         for test in (GROUPS, PAIRS):
             row: dict[str, Any] = {
                 "hosts_differ": width,
                 "layout": layout,
                 "test": test,
             }
-            for ratio, groups in found.items():
+            for ratio, groups in result.items():
                 compared = compare_ends(*groups, test, 1 - LEVEL)
                 row[f"verdict at {ratio:g}"] = share(compared.p_value < LEVEL)
 
@@ -97,8 +102,10 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+
     rows = rows_of(arguments.draws, np.random.default_rng(arguments.seed))
     print(table(rows))
+
     if arguments.out:
         about = {"seed": arguments.seed, "draws": arguments.draws, "rows": rows}
         arguments.out.write_text(json.dumps(about, indent=1) + "\n")

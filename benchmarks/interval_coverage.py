@@ -2,10 +2,11 @@
 
     python benchmarks/interval_coverage.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
-Each run's error curve falls and crosses the target at its own time. It is evaluated on a grid whose
-pace differs by 0.3 % between runs, and the rule (the first crossing, or a median of 3 or 5) reads
-the evaluations. The median time's place in the grid is random. The simulation uses tfasr's own code
-for groups (`tfasr.tta`) and word errors (`tfasr.scoring`).
+Each run's error curve falls and crosses the target at its own time. It is evaluated on
+a grid whose pace differs by 0.3 % between runs, and the rule (the first crossing, or a
+median of 3 or 5) reads the evaluations. The median time's place in the grid is random.
+The simulation uses tfasr's own code for groups (`tfasr.tta`) and word errors
+(`tfasr.scoring`).
 """
 
 import argparse
@@ -139,6 +140,7 @@ def read(
     met = (total - before > half) & (number >= window)
     rule = met.argmax(axis=-1) + 1
     hits = rule - half
+
     # If the first window meets the target, smaller windows before it decide.
     for size in range(window - 2, 0, -2):
         middle = size // 2 + 1
@@ -182,7 +184,8 @@ def contains(found: Ratios, ratio: float) -> float:
 
 
 def width_of(found: Ratios) -> float:
-    """Returns by how many percent the upper end exceeds the ratio, in the median draw."""
+    """Returns by how many percent the upper end exceeds the ratio, in the median
+    draw."""
     return round(100 * float(np.median(np.expm1(found.high - found.estimate))), 1)
 
 
@@ -202,18 +205,20 @@ def shape_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
     for test, shape, slow, variation, evaluations, n in cells:
         if test == PAIRS and n < 6:
             continue
+
         centre = evaluations + phases(draws, 1.0)
         groups = [
             slowed(draw(shape, centre, variation, n, rng), slow, rng) for _ in range(2)
         ]
         first = read(groups[0], 1.0, 3, rng)[0]
         equal = compared(first, read(groups[1], 1.0, 3, rng)[0], test)
-        found = compared(first, read(RATIO * groups[1], 1.0, 3, rng)[0], test)
+        result = compared(first, read(RATIO * groups[1], 1.0, 3, rng)[0], test)
+
         yield {
             "test": test, "shape": shape, "slow": slow, "cv": variation,
-            "evaluations": evaluations, "n": n, "coverage": contains(found, RATIO),
-            "decided": share((found.p_value < LEVEL) & (found.sign > 0)),
-            "width": width_of(found), "false": share(equal.p_value < LEVEL),
+            "evaluations": evaluations, "n": n, "coverage": contains(result, RATIO),
+            "decided": share((result.p_value < LEVEL) & (result.sign > 0)),
+            "width": width_of(result), "false": share(equal.p_value < LEVEL),
         }  # fmt: skip
 
 
@@ -227,25 +232,29 @@ def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
     for slow, test, n in itertools.product(design.slow, (GROUPS, PAIRS), design.sizes):
         if test == PAIRS and n < 6:
             continue
+
         many = [np.log(log_normal(0.05, (LARGE, 2), rng)) for _ in range(2)]
         many[1] = np.log(slowed(np.exp(many[1]), slow, rng))
+
         ratios = many[1] - many[0]
-        true = math.exp(
-            float(np.median(ratios if test == GROUPS else ratios.mean(axis=1)))
-        )
+        if test == PAIRS:
+            ratios = ratios.mean(axis=1)
+
+        true = math.exp(float(np.median(ratios)))
         of_medians = math.exp(float(np.median(many[1]) - np.median(many[0])))
         centre = 160 + phases(draws, 1.0)
         first = draw("log-normal", centre, 0.05, n, rng)
         second = slowed(draw("log-normal", centre, 0.05, n, rng), slow, rng)
-        found = compared(
+        result = compared(
             read(first, 1.0, 3, rng)[0], read(second, 1.0, 3, rng)[0], test
         )
+
         yield {
             "test": test, "slow": slow, "n": n, "true": round(true, 3),
-            "coverage": contains(found, true),
-            "of_medians": contains(found, of_medians),
-            "first": share((found.p_value < LEVEL) & (found.sign > 0)),
-            "second": share((found.p_value < LEVEL) & (found.sign < 0)),
+            "coverage": contains(result, true),
+            "of_medians": contains(result, of_medians),
+            "first": share((result.p_value < LEVEL) & (result.sign > 0)),
+            "second": share((result.p_value < LEVEL) & (result.sign < 0)),
         }  # fmt: skip
 
 
@@ -256,6 +265,7 @@ def median_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterato
         many = slowed(SHAPES[shape](0.10, (200_000,), rng), slow, rng)
         low, high = np.transpose([median_interval(row) for row in times.tolist()])
         true = np.median(many)
+
         yield {"shape": shape, "slow": slow, "n": n,
                "coverage": share((low <= true) & (true <= high))}  # fmt: skip
 
@@ -278,9 +288,9 @@ def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
             row["early"] = round(
                 float(np.mean(times[0] - (first[0] + first[1]) / 2)), 2
             )
-            found = compared(first, second)
-            row[f"coverage_{grid:g}"] = contains(found, 1.0)
-            row[f"false_{grid:g}"] = share(found.p_value < LEVEL)
+            result = compared(first, second)
+            row[f"coverage_{grid:g}"] = contains(result, 1.0)
+            row[f"false_{grid:g}"] = share(result.p_value < LEVEL)
 
         yield row
 
@@ -299,6 +309,7 @@ def often_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
         crossed = median[:, None] * log_normal(0.10, (draws, 5), rng)
         number = np.arange(1, 2 * epochs * per_epoch + 1)
         walk = rng.standard_normal((draws, 5, number.size))
+
         if lasting:
             kept = math.exp(-4 / per_epoch)
             for at in range(1, number.size):
@@ -315,11 +326,17 @@ def often_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
                 axis=-1
             ) + 1
             high = (rule - window // 2) / per_epoch
+            middle_late = float(np.mean(high - 0.5 / per_epoch - crossed))
+            rule_late = float(np.mean(rule / per_epoch - crossed))
+
             yield {
-                "per_epoch": per_epoch, "window": window, "noise": noise, "noise_lasts": lasting,
-                "middle_late": round(float(np.mean(high - 0.5 / per_epoch - crossed)), 2),
-                "rule_late": round(float(np.mean(rule / per_epoch - crossed)), 2),
-            }  # fmt: skip
+                "per_epoch": per_epoch,
+                "window": window,
+                "noise": noise,
+                "noise_lasts": lasting,
+                "middle_late": round(middle_late, 2),
+                "rule_late": round(rule_late, 2),
+            }
 
 
 def familywise_rows(
@@ -338,6 +355,7 @@ def familywise_rows(
         of_others = compared(
             (low[:, :, :1], high[:, :, :1]), (low[:, :, 1:], high[:, :, 1:])
         ).p_value.reshape(draws, -1)
+
         # Holm's method rejects anything only if the smallest p-value passes the
         # strictest level.
         yield {
@@ -358,7 +376,8 @@ def stopped(ends: Ends, at: float) -> Ends:
 def stopping_rows(
     design: Design, draws: int, rng: np.random.Generator
 ) -> Iterator[Row]:
-    """Yields verdicts for a challenger of two kinds of runs, by when one group gives up.
+    """Yields verdicts for a challenger of two kinds of runs, by when one group gives
+    up.
 
     The first group needs 10. A share of the second group's seeds needs 8, the others
     16.
@@ -371,24 +390,25 @@ def stopping_rows(
         kinds = np.where(rng.random(shape) < quick, 8.0, 16.0)
         second = kinds * log_normal(0.05, shape, rng)
         groups = [read(times * 16, 1.0, 1, rng)[0] for times in (first, second)]
-        row: Row = {
-            "quick": quick,
-            "stop": "never" if math.isinf(stop) else stop,
-            "n": n,
-        }
+        row: Row = {"quick": quick, "stop": stop, "n": n}
+
+        if math.isinf(stop):
+            row["stop"] = "never"
+
         for name, changed in (
             ("challenger", (groups[0], stopped(groups[1], 16 * stop))),
             ("reigning", (stopped(groups[0], 16 * stop), groups[1])),
             ("both", tuple(stopped(ends, 16 * stop) for ends in groups)),
         ):
-            found = compared(*changed)
-            row[f"{name}_stopped"] = share((found.p_value < LEVEL) & (found.sign < 0))
+            result = compared(*changed)
+            row[f"{name}_stopped"] = share((result.p_value < LEVEL) & (result.sign < 0))
 
         yield row
 
 
 def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields by how much evaluating a part of the validation set moves a ratio of times.
+    """Yields by how much evaluating a part of the validation set moves a ratio of
+    times.
 
     Two recipes err equally often on all utterances, in 15 % of words at the target and
     in proportion to 1 / time, but differ in which utterances suit them (``suits``, the
@@ -405,6 +425,7 @@ def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterato
         of_all = np.log(errors.sum(axis=-1))
         of_part = np.log(np.maximum(errors[..., :part].sum(axis=-1), 1))
         moved = np.diff(of_part, axis=-1) - np.diff(of_all, axis=-1)
+
         yield {
             "evaluated": part,
             "of": whole,
@@ -416,7 +437,8 @@ def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterato
 def spoken(
     speakers: int, utterances: int, interaction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns words and two systems' errors, ``(speakers, utterances)`` and ``(2, ...)``.
+    """Returns words and two systems' errors, ``(speakers, utterances)`` and ``(2,
+    ...)``.
 
     Speakers differ in difficulty (standard deviation 0.5 of the logarithm) and in which
     of the two systems, equal on average, suits them (``interaction``, also a standard
@@ -427,6 +449,7 @@ def spoken(
         (speakers, utterances)
     ) + 0.5 * rng.standard_normal((speakers, 1))
     suits = interaction * rng.standard_normal((2, speakers, 1))
+
     return words, rng.binomial(words, np.minimum(0.12 * np.exp(hard + suits), 0.95))
 
 
@@ -440,6 +463,7 @@ def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterat
         alone = []
         by_speaker = []
         by_utterance = []
+
         for number in range(draws):
             words, errors = spoken(speakers, utterances, 0.0, rng)
             data = errors[0].ravel(), words.ravel()
@@ -535,6 +559,7 @@ def main() -> None:
         "--out", type=Path, metavar="FILE.json", help="also write all figures"
     )
     arguments = parser.parse_args()
+
     if arguments.quick:
         result = simulate(arguments.seed, min(arguments.draws, 400), QUICK)
     else:

@@ -4,13 +4,14 @@ Lines per second and peak memory, compared with a plain process that reads the l
 
     python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format json]
 
-The entries have different ids and transcripts and share a thousand short recordings, whose headers
-are read once for each entry. Decoding and features are left out: the shards are empty files with
-sidecars like those from packing. Every stage has its own process. "read" parses the lines; "list"
-lists, selects, sorts and plans, up to the start of packing; "list_again" does the same with headers
-recorded by an interrupted call; "index" builds the index from existing sidecars; "open" is
-training's use of the index before its first batch. On a busy machine, trust the CPU seconds, which
-count a process from its start.
+The entries have different ids and transcripts and share a thousand short recordings,
+whose headers are read once for each entry. Decoding and features are left out: the
+shards are empty files with sidecars like those from packing. Every stage has its own
+process. "read" parses the lines; "list" lists, selects, sorts and plans, up to the
+start of packing; "list_again" does the same with headers recorded by an interrupted
+call; "index" builds the index from existing sidecars; "open" is training's use of the
+index before its first batch. On a busy machine, trust the CPU seconds, which count a
+process from its start.
 """
 
 import argparse
@@ -60,6 +61,7 @@ def make(folder: Path, entries: int) -> Path:
     manifest = folder / f"train-{entries}.json"
     if manifest.exists():
         return manifest
+
     for number in range(RECORDINGS):
         samples = np.random.default_rng(number).uniform(-0.3, 0.3, int(SECONDS * 16000))
         soundfile.write(folder / f"{number:04d}.flac", samples, 16000)
@@ -144,6 +146,7 @@ def read_lines(manifest: Path) -> dict[str, float]:
     began = time.perf_counter()
     with manifest.open("rb") as file:
         count = sum(1 for line in file if json.loads(line)["text"])
+
     return {"lines": count, "seconds": time.perf_counter() - began}
 
 
@@ -171,6 +174,7 @@ def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     packing = made_packing()
     executor = Stopping()
     began_s = time.perf_counter()
+
     with contextlib.suppress(StopError):
         corpus = read_json_manifest(manifest)
         pack_split(corpus, "train", shard_dir, packing, executor=executor)
@@ -190,16 +194,19 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     count = make_sidecars(manifest, folder)
     began_s = time.perf_counter()
     began_cpu_s = time.process_time()
+
     sidecars = (
         orjson.loads((folder / f"train-{n:05d}.json").read_bytes())
         for n in range(count)
     )
     packed = PackedIndex(folder, sidecars)
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
+
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / "dropped.json")
     packed.write_index("train", packing.content(), "planned", dropped, manifest_sha256)
     seconds = time.perf_counter() - began_s
+
     return {
         "shards": count,
         "seconds": seconds,
@@ -223,6 +230,7 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
     ready_s = time.perf_counter() - began
     # A pass over all of them.
     longest = max(utterance.frames for utterance in split.utterances)
+
     return {
         "opened_s": opened_s,
         "ready_s": ready_s,
@@ -253,8 +261,10 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+
     manifest = make(arguments.folder, arguments.entries)
     shard_dir = arguments.folder / f"shards-{arguments.entries}"
+
     if arguments.stage:
         print(json.dumps(run_stage(arguments.stage, manifest, shard_dir)))
         return
@@ -275,6 +285,7 @@ def main() -> None:
         ).stdout
         results[stage] = json.loads(output.splitlines()[-1])
         results[stage]["lines_per_s"] = arguments.entries / results[stage]["seconds"]
+
         if arguments.format == "table":
             show(stage, results)
 
@@ -290,6 +301,7 @@ def show(stage: str, results: dict[str, dict[str, float]]) -> None:
         ratio = (
             f", {result['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
         )
+
     rest = {
         name: round(value, 1) for name, value in result.items() if name != "lines_per_s"
     }

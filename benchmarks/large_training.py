@@ -1,12 +1,13 @@
-"""Start-up of `tfasr train` on millions of utterances: seconds to the first step, and memory.
+"""Start-up of `tfasr train` on millions of utterances: seconds and memory.
 
     python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format json]
 
-Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal records, an
-index, a manifest and ``columns.npy``; 10 million utterances take 4 GB of disk. Only decoding and
-features are left out: records have 26 frames of few different values, with 4096 made-up texts. Then
-it starts the command itself, waits for its first steps in the ledger and ends it with SIGTERM. On a
-busy machine, trust the CPU seconds and the memory.
+Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal
+records, an index, a manifest and ``columns.npy``; 10 million utterances take 4 GB of
+disk. Only decoding and features are left out: records have 26 frames of few different
+values, with 4096 made-up texts. Then it starts the command itself, waits for its first
+steps in the ledger and ends it with SIGTERM. On a busy machine, trust the CPU seconds
+and the memory.
 """
 
 import argparse
@@ -53,13 +54,15 @@ def made_texts() -> list[str]:
             letters.append(
                 draw.choice([c for c in "abcdefghijklmnoprstuvwy" if c != letters[-1]])
             )
+
         return "".join(letters)
 
     return [f"{word()} {word()}" for _ in range(TEXTS)]
 
 
 class MadeRecords:
-    """Makes records by adding a position to a few features and texts that it encodes once."""
+    """Makes records by adding a position to a few features and texts that it encodes
+    once."""
 
     def __init__(self, packing, length: int):
         from tfasr.corpora.manifests import ctc_frames_needed
@@ -68,8 +71,10 @@ class MadeRecords:
         draw = np.random.default_rng(0)
         self.texts = made_texts()
         self.length = length
+
         labels = [packing.alphabet.encode(text) for text in self.texts]
         self.frames_needed = [ctc_frames_needed(item) for item in labels]
+
         # Pairs of equal bytes, which compress well and fast.
         frames = draw.integers(0x30, 0x41, (16, length), np.uint16) * 0x101
         width = packing.features.num_features
@@ -77,8 +82,10 @@ class MadeRecords:
             np.repeat(item[:, None], width, axis=1).view(np.float16) for item in frames
         ]
         sums = FeatureSums()
+
         for item in features:
             sums.add(item)
+
         each = PER_SHARD // len(features)
         self.sums = FeatureSums(
             sums.frames * each, sums.total * each, sums.squares * each
@@ -126,6 +133,7 @@ def sidecars(
             made.record(text, at) for text, at in zip(texts, positions, strict=True)
         ]
         path = folder / f"{shard_name(split, number)}.tfrecord"
+
         with tf.io.TFRecordWriter(str(path), options) as writer:
             for record in records:
                 writer.write(record)
@@ -169,6 +177,7 @@ def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) ->
     folder = shard_dir / split
     if (folder / "index.json").exists():
         return
+
     folder.mkdir(parents=True, exist_ok=True)
     shards = ShardConfig(utterances_per_shard=PER_SHARD)
     packing = Packing(Alphabet(), FeatureConfig(), shards, AcousticModelConfig())
@@ -193,25 +202,34 @@ def started(shard_dir: Path, steps: int) -> dict[str, float]:
             str(run_dir),
         ]
         command += ["--shard_dir", str(shard_dir)]
+
         for binding in BINDINGS:
             command += ["--gin_binding", binding]
+
         began_s = time.monotonic()
+
         with (Path(temporary) / "log").open("w+") as log:
             child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             process = psutil.Process(child.pid)
             events = run_dir / "events.jsonl"
             result: dict[str, float] = {}
+
             while child.poll() is None and "steps_s" not in result:
                 time.sleep(LOOK_EVERY_S)
-                text = events.read_text() if events.exists() else ""
+                text = ""
+                if events.exists():
+                    text = events.read_text()
+
                 done = text.count('"train_step"')
                 if text.count('"run_start"') and "run_start_s" not in result:
                     result["run_start_s"] = time.monotonic() - began_s
+
                 if done and "first_step_s" not in result:
                     result |= {
                         "first_step_s": time.monotonic() - began_s,
                         **held(process),
                     }
+
                 if done >= steps:
                     result |= {"steps_s": time.monotonic() - began_s}
                     result["steps_peak_mib"] = held(process)["peak_mib"]
@@ -219,6 +237,7 @@ def started(shard_dir: Path, steps: int) -> dict[str, float]:
             child.send_signal(signal.SIGTERM)
             child.wait(120)
             log.seek(0)
+
             if "steps_s" not in result:
                 raise SystemExit(
                     f"tfasr train ended before step {steps}:\n{log.read()}"
@@ -247,9 +266,11 @@ def main() -> None:
     parser.add_argument("--only", choices=("make", "train"))
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     shard_dir = arguments.folder / f"split-{arguments.entries}"
     result: dict[str, Any] = {"entries": arguments.entries}
+
     if arguments.only != "train":
         make_split(shard_dir, "train", arguments.entries)
         make_split(shard_dir, "validation", 2000)
@@ -260,8 +281,10 @@ def main() -> None:
 
     if arguments.only != "make":
         result |= started(shard_dir, arguments.steps)
+
     result["load_average"] = os.getloadavg()[0]
     result = {name: round(value, 1) for name, value in result.items()}
+
     if arguments.format == "json":
         print(json.dumps(result))
         return

@@ -1,10 +1,10 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in alternation.
+"""Times the LSTM layers of tfasr, stock Keras and PyTorch, forward and backward.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
-All get the same work in every round: float32 weights, a sequence as input, and gradients of it and
-of all weights. The best round counts, which is least disturbed on a shared machine. PyTorch is
-included if installed.
+All get the same work in every round: float32 weights, a sequence as input, and
+gradients of it and of all weights. The best round counts, which is least disturbed on a
+shared machine. PyTorch is included if installed.
 """
 
 import argparse
@@ -30,7 +30,8 @@ def keras_step(
 ) -> Callable:
     """Returns one forward and backward run of a Keras layer in a `tf.function`."""
     layer.build(inputs.shape)
-    x, d_y = tf.constant(inputs), tf.constant(upstream)
+    x = tf.constant(inputs)
+    d_y = tf.constant(upstream)
     # Batch and time are unknown, as in training with batches of several lengths.
     signature = [
         tf.TensorSpec((None, None, size), tf.float32)
@@ -43,7 +44,8 @@ def keras_step(
             tape.watch(x)
             loss = tf.reduce_sum(tf.cast(layer(x), "float32") * d_y)
 
-        return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
+        weights = [variable.value for variable in layer.trainable_variables]
+        return tape.gradient(loss, [x, *weights])
 
     return lambda: [gradient.numpy() for gradient in step(x, d_y)]
 
@@ -53,11 +55,13 @@ def torch_step(
 ) -> Callable:
     """Returns one forward and backward run of `torch.nn.LSTM`."""
     layer = torch.nn.LSTM(inputs.shape[2], units, batch_first=True)
-    x, d_y = torch.tensor(inputs, requires_grad=True), torch.tensor(upstream)
+    x = torch.tensor(inputs, requires_grad=True)
+    d_y = torch.tensor(upstream)
 
     def step():
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
             y, _ = layer(x)
+
         return torch.autograd.grad(y.float(), [x, *layer.parameters()], d_y)
 
     return step
@@ -76,6 +80,7 @@ def measure(
     best_s = dict.fromkeys(steps, float("inf"))
     for name, step in steps.items():
         first_s[name] = seconds(step)
+
     for _ in range(rounds):
         for name, step in steps.items():
             time.sleep(0.05)
@@ -103,16 +108,25 @@ def row(units: int, batch: int, frames: int, dtype: str, rounds: int) -> dict:
             keras.layers.LSTM(units, **options), inputs, upstream
         ),
     }
+
     if torch is not None:
         steps["torch"] = torch_step(units, inputs, upstream, dtype)
+
     first_s, best_s = measure(steps, rounds)
-    result = {"units": units, "batch": batch, "frames": frames, "dtype": dtype}
-    result |= {"kernel": ours.last_kernel, "first_step_s": round(first_s["tfasr"], 3)}
-    result |= {
-        f"{name}_ms": round(1000 * seconds, 2) for name, seconds in best_s.items()
+    result = {
+        "units": units,
+        "batch": batch,
+        "frames": frames,
+        "dtype": dtype,
+        "kernel": ours.last_kernel,
+        "first_step_s": round(first_s["tfasr"], 3),
     }
+    for name, seconds_ in best_s.items():
+        result[f"{name}_ms"] = round(1000 * seconds_, 2)
+
     for peer in set(best_s) - {"tfasr"}:
         result[f"ratio_to_{peer}"] = round(best_s[peer] / best_s["tfasr"], 2)
+
     return result
 
 
@@ -120,12 +134,9 @@ def print_table(rows: list[dict]) -> None:
     columns = list(rows[0])
     cells = [columns, *([str(row[column]) for column in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+
     for line in cells:
-        print(
-            "  ".join(
-                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-            )
-        )
+        print("  ".join(map(str.rjust, line, widths)))
 
 
 def main() -> None:
@@ -139,6 +150,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--format", choices=["table", "json"], default="table")
     flags = parser.parse_args()
+
     require_extensions()
     sizes = [
         (units, batch, frames, dtype)
@@ -148,7 +160,11 @@ def main() -> None:
         for frames in flags.frames
     ]
     rows = [row(*size, flags.rounds) for size in sizes]
-    print(json.dumps(rows, indent=2)) if flags.format == "json" else print_table(rows)
+
+    if flags.format == "json":
+        print(json.dumps(rows, indent=2))
+    else:
+        print_table(rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures every figure that the README and docs/measured.md quote, and writes that page.
+"""Measures every figure that README.md and docs/measured.md quote; writes that page.
 
     make measured CORPORA=FOLDER                        # everything; two to three hours
     python benchmarks/measured.py --corpora FOLDER --only step_an4 prepare
@@ -11,14 +11,14 @@ otherwise idle machine, with the peers in the same run. A figure is kept in
 that it measures; a new measurement replaces only the one of the same processor. The
 hash leaves out comments, docstrings and layout. Figures whose hash is that of today's
 code are skipped (``--again`` measures them too), so an interrupted run goes on where it
-stopped. The page has the current figures; the others go to `results/measured.md`, except
-for the newest one of a figure that has no current one, which the page marks. A figure
-during which the machine took more than a study allows is measured once more, and marked
-as disturbed if that happens again.
+stopped. The page has the current figures; the others go to `results/measured.md`,
+except for the newest one of a figure that has no current one, which the page marks. A
+figure during which the machine took more than a study allows is measured once more, and
+marked as disturbed if that happens again.
 
-``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
-`tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
-``pip install 'tfasr[peers,kenlm]'``.
+``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with
+`splits/*.tsv` as `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for
+`decoder_load.py`. Peers: ``pip install 'tfasr[peers,kenlm]'``.
 """
 
 import argparse
@@ -98,11 +98,13 @@ def _an4_time(printed: str, work: Path) -> str:
     systems, _, ratios, *_ = json.loads(path.read_text())["tables"]
     ours = systems["rows"][0]
     names = {"torch": "PyTorch twin", "baseline": "`an4.gin`"}
-    # The verdict's first group is `fast/an4.gin`.
-    verdicts = [
-        f"{names[row['system']]} {row['verdict'].replace('the first group is faster', 'decided')}"
-        for row in ratios["rows"]
-    ]
+    verdicts = []
+
+    for row in ratios["rows"]:
+        # The verdict's first group is `fast/an4.gin`.
+        verdict = row["verdict"].replace("the first group is faster", "decided")
+        verdicts.append(f"{names[row['system']]} {verdict}")
+
     median = (
         f"`fast/an4.gin` median {60 * ours['minutes']:.1f} s, {ours['reached']} runs"
     )
@@ -128,6 +130,7 @@ def _decoder(printed: str, work: Path) -> str:
     for row in rows:
         if "missing" in row:
             raise SystemExit(f"{row['system']} is missing: {row['missing']}")
+
         seconds = f"{row['cpu_s_per_audio_hour']:.2f} CPU-s per hour of audio"
         name = f"{row['system']} at width {row['beam_width']}"
         parts.append(f"{name}: {seconds}, WER {100 * row['wer']:.2f} %")
@@ -150,6 +153,7 @@ def _prepare(printed: str, work: Path) -> str:
     row = json.loads(printed.splitlines()[-1])
     ratio = row["prepare_to_decode"]
     rate = row["prepare_audio_s_per_s"]
+
     return f"{ratio:.2f} of decoding the FLAC on one core; {rate} s of audio per s"
 
 
@@ -157,6 +161,7 @@ def _workers(printed: str, work: Path) -> str:
     row = json.loads(printed.splitlines()[-1])
     workers = row["workers"]["of_one"]
     apart = row["apart"]["of_one"]
+
     return (
         f"a step takes {workers:.2f} times as long, "
         f"{row['bfloat16']['of_one']:.2f} with gradients in bfloat16; "
@@ -168,9 +173,11 @@ def _overlap(printed: str, work: Path) -> str:
     row = json.loads(printed.splitlines()[-1])
     waits = [row[kind]["waited_for_decoder_s"] for kind in ("apart", "overlapped")]
     ratios = row["ratio_overlapped_to_apart"]
+
     return (
-        f"{ratios['wall_s']:.2f} of the time; waiting for the decoder falls from {waits[0]:.1f} "
-        f"to {waits[1]:.1f} s, training takes {ratios['train_s']:.2f} times as long"
+        f"{ratios['wall_s']:.2f} of the time; waiting for the decoder falls from "
+        f"{waits[0]:.1f} to {waits[1]:.1f} s, "
+        f"training takes {ratios['train_s']:.2f} times as long"
     )
 
 
@@ -187,13 +194,16 @@ _EVALUATE = "{python} -m tfasr.cli evaluate --split validation"
 def _trained(
     gin_file: str, seeds: Iterable[int], shards: str = "{shards}"
 ) -> tuple[str, ...]:
-    """Returns commands that train once per seed and score all runs with both decoders."""
+    """Returns commands that train once per seed and score all runs with both
+    decoders."""
     train = _TRAIN.replace("{shards}", shards)
     bindings = {seed: shlex.quote(f"TrainingConfig.seed = {seed}") for seed in seeds}
     runs = " ".join(f"--run_dir {{work}}/run-{seed}" for seed in seeds)
+
     return (
         *(
-            f"{train} --gin_file {gin_file} --gin_binding {binding} --run_dir {{work}}/run-{seed}"
+            f"{train} --gin_file {gin_file} --gin_binding {binding} "
+            f"--run_dir {{work}}/run-{seed}"
             for seed, binding in bindings.items()
         ),
         f"{_EVALUATE} {runs} --decoder greedy --out {{work}}/greedy",
@@ -362,7 +372,8 @@ _PREPARED = {"train": "train.tsv", "validation": "dev.tsv"}
 
 
 def code_hash(paths: Iterable[str]) -> str:
-    """Returns a hash of source files that comments, docstrings and layout don't change."""
+    """Returns a hash of source files that comments, docstrings and layout don't
+    change."""
     digest = hashlib.sha256()
     for name in paths:
         path = ROOT / name
@@ -414,7 +425,10 @@ def _without_prose(source: str) -> str:
 
 def read_results() -> list[dict[str, Any]]:
     """Returns the kept figures, the newest first."""
-    rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    rows = []
+    if RESULTS.exists():
+        rows = json.loads(RESULTS.read_text(encoding="utf-8"))
+
     return sorted(rows, key=lambda row: row["date"], reverse=True)
 
 
@@ -433,21 +447,24 @@ def is_disturbed(row: dict[str, Any]) -> bool:
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns docs/measured.md."""
     intro = (
-        "`make measured CORPORA=FOLDER` measures these figures on your machine, in one run with "
-        "their peers, and writes this page; `python benchmarks/measured.py --only NAME` measures "
-        "one, `--list` prints the commands, and `benchmarks/gpu/run` those of a GPU. Trust the "
-        "ratios: seconds depend on the machine. The last column says of which commit a figure "
-        "is; \u2020 marks code that has changed since. Older figures and those of other machines: "
-        f"[earlier]({os.path.relpath(EARLIER, PAGE.parent)})."
+        "`make measured CORPORA=FOLDER` measures these figures on your machine, in one "
+        "run with their peers, and writes this page; "
+        "`python benchmarks/measured.py --only NAME` measures one, `--list` prints the "
+        "commands, and `benchmarks/gpu/run` those of a GPU. Trust the ratios: seconds "
+        "depend on the machine. The last column says of which commit a figure is; "
+        "\u2020 marks code that has changed since. Older figures and those of other "
+        f"machines: [earlier]({os.path.relpath(EARLIER, PAGE.parent)})."
     )
     return _page("# What was measured", intro, shown(rows))
 
 
 def earlier_page(rows: list[dict[str, Any]]) -> str:
-    """Returns benchmarks/results/measured.md: the figures that docs/measured.md leaves out."""
+    """Returns benchmarks/results/measured.md: the figures that docs/measured.md leaves
+    out."""
     intro = (
-        "Figures of code that has been measured anew since, or of machines on which the present "
-        "code hasn't been measured. `python benchmarks/measured.py --page` writes this file."
+        "Figures of code that has been measured anew since, or of machines on which the "
+        "present code hasn't been measured. `python benchmarks/measured.py --page` "
+        "writes this file."
     )
     newer = shown(rows)
     return _page("# Measured earlier", intro, [row for row in rows if row not in newer])
@@ -480,8 +497,10 @@ def _page(heading: str, intro: str, rows: list[dict[str, Any]]) -> str:
 def _line(row: dict[str, Any]) -> str:
     """Returns a figure as a row of a Markdown table."""
     what = (FIGURES | ON_A_GPU)[row["name"]].what
-    mark = " \u2020" if is_stale(row) else ""
-    when = f"{row['date']}, {row['commit']}{mark}"
+    when = f"{row['date']}, {row['commit']}"
+    if is_stale(row):
+        when += " \u2020"
+
     if is_disturbed(row):
         when += f", *disturbed: the machine took {100 * row['taken']:.0f} %*"
 
@@ -503,17 +522,20 @@ def processor() -> str:
     instructions = ", ".join(machine["processor_details"]["instructions"])
     name = machine["processor"]
     listed = Path("/proc/cpuinfo")
+
     # A host may hide the number of the model, and Zen 4 and 5 have the same
     # instructions.
     if name == "AMD EPYC" and listed.exists() and _ZEN_5.search(listed.read_text()):
         name += ", Zen 5"
+
     return f"{machine['cores']} cores of {name} ({instructions})"
 
 
 def measure(
     name: str, corpora: Path, work: Path, *, again: bool = False
 ) -> dict[str, Any]:
-    """Runs a figure's commands and returns its row; ``again``: without runs that are there."""
+    """Runs a figure's commands and returns its row; ``again``: without runs that are
+    there."""
     from tfasr.telemetry.host import HostSampler
     from tfasr.tta.host import read_host_file, whole_use
 
@@ -523,11 +545,13 @@ def measure(
     folder = work / f"{name}-{code_hash(figure.code)}"
     if again:
         shutil.rmtree(folder, ignore_errors=True)
+
     folder.mkdir(parents=True, exist_ok=True)
     places = {"python": sys.executable, "work": folder}
     places |= {shards: work / shards for shards in _SHARDS}
     places |= {part: corpora / part for part in ("an4", "librispeech", "decoding")}
     printed = ""
+
     with tempfile.TemporaryDirectory() as samples:
         with HostSampler(Path(samples), 0):
             for command in figure.commands:
@@ -572,14 +596,17 @@ def _printed(name: str, words: list[str]) -> str:
 def measured_quietly(
     name: str, corpora: Path, work: Path, *, again: bool
 ) -> dict[str, Any]:
-    """Measures a figure, and once more if the machine was busy; the second row counts."""
+    """Measures a figure, and once more if the machine was busy; the second row
+    counts."""
     row = measure(name, corpora, work, again=again)
     if not is_disturbed(row):
         return row
+
     print(
         f"{name}: the machine took {100 * row['taken']:.0f} %; it is measured again.",
         flush=True,
     )
+
     return measure(name, corpora, work, again=True)
 
 
@@ -618,6 +645,7 @@ def main() -> None:
         "--page", action="store_true", help="measure nothing, write the page"
     )
     flags = parser.parse_args()
+
     if flags.list:
         for name, figure in FIGURES.items():
             print(f"{name} (about {figure.minutes:g} min): {figure.what}")
@@ -631,6 +659,7 @@ def main() -> None:
     if not flags.page:
         if not flags.corpora or not flags.corpora.is_dir():
             parser.error(f"--corpora must be a folder. Received: {flags.corpora}.")
+
         here = processor()
         work = flags.work.resolve()
         commands = [
@@ -641,6 +670,7 @@ def main() -> None:
         ]
         # again: skips what is there
         _prepare_an4(flags.corpora.resolve(), work, needed)
+
         for name in flags.only:
             rows = read_results()
             mine = [

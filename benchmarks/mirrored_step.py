@@ -1,4 +1,4 @@
-"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in one process.
+"""What `MirroredStrategy` costs a training step on one device: both ways in turns.
 
     python benchmarks/mirrored_step.py --gin_file an4.gin
 
@@ -26,6 +26,7 @@ def noise_batch(experiment: Experiment, frames: int) -> dict[str, tf.Tensor]:
     rng = np.random.default_rng(0)
     utterances = experiment.pipeline.global_batch_size
     shape = (utterances, frames, experiment.features.num_features)
+
     return {
         "features": tf.constant(rng.normal(size=shape), tf.float32),
         "feature_lengths": tf.fill([utterances], frames),
@@ -44,6 +45,7 @@ def step_under(
     """Returns a function that takes a training step, which is traced already."""
     with strategy.scope():
         model = build_model(experiment, Alphabet(), compiled=True)
+
     spec = {
         name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()
     }
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
+
     experiment = load_config(arguments.gin_file).experiment
     batch = noise_batch(experiment, arguments.frames)
     steps = {
@@ -73,18 +76,23 @@ def main() -> None:
     clocks = {"wall": time.perf_counter, "processor": time.process_time}
     took_ms = {clock: {name: [] for name in steps} for clock in clocks}
     for turn in range(arguments.rounds):
-        names = list(steps) if turn % 2 else list(reversed(steps))
+        names = list(steps)
+        if turn % 2 == 0:
+            names.reverse()
+
         for name in names:
             began = {clock: now() for clock, now in clocks.items()}
             for _ in range(STEPS):
                 steps[name]()
+
             for clock, now in clocks.items():
                 took_ms[clock][name].append(1000 * (now() - began[clock]) / STEPS)
 
     for clock, of_steps in took_ms.items():
         for name, times in of_steps.items():
             print(
-                f"{clock:9} {name:8} fastest {min(times):8.2f} ms, median {np.median(times):8.2f}"
+                f"{clock:9} {name:8} fastest {min(times):8.2f} ms, "
+                f"median {np.median(times):8.2f}"
             )
 
         ratios = np.divide(of_steps["mirrored"], of_steps["default"])

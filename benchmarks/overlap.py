@@ -1,10 +1,10 @@
-"""Savings and costs of overlapping decoding with training: pairs of runs, overlapped and not.
+"""Savings and costs of overlapping decoding with training, from pairs of runs.
 
     python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format json]
 
-Both runs train the demo's model for the same epochs with word beam search, in separate processes in
-alternation. The ledgers record how long training waited for the decoder, how long the decoder
-worked, and how much it slowed down the training steps.
+Both runs train the demo's model for the same epochs with word beam search, in separate
+processes in alternation. The ledgers record how long training waited for the decoder,
+how long the decoder worked, and how much it slowed down the training steps.
 """
 
 import argparse
@@ -31,12 +31,15 @@ def train(shard_dir: Path, run_dir: Path, overlap: bool, arguments) -> dict[str,
     ]
     command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", "demo.gin"]
     command += ["--shard_dir", str(shard_dir), "--run_dir", str(run_dir)]
+
     for binding in bindings:
         command += ["--gin_binding", binding]
+
     subprocess.run(command, check=True, capture_output=True)
     run = tfasr.load_run(run_dir)
     work_s = sum(e["value"] for e in run.events if e["key"] == "decode_work")
     seconds = run.intervals
+
     return {
         "wall_s": run.wall_s,
         "train_s": seconds["train"],
@@ -54,8 +57,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     measured: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(arguments.rounds):
             for overlap in (False, True):
@@ -80,12 +85,14 @@ def main() -> None:
         "ratio_overlapped_to_apart": ratios,
         "load_average": os.getloadavg()[0],
     }
+
     if arguments.format == "json":
         print(json.dumps(result))
         return
 
     for name in median["apart"]:
         print(f"{name:24}{median['apart'][name]:10}{median['overlapped'][name]:10}")
+
     print(f"ratios: {ratios}")
 
 

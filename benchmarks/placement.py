@@ -4,9 +4,9 @@
         [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
         [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
 
-Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only read.
-"greedy+word_beam:256" also scores with word beam search of width 256. Use a machine without other
-work.
+Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only
+read. "greedy+word_beam:256" also scores with word beam search of width 256. Use a
+machine without other work.
 """
 
 import argparse
@@ -40,16 +40,25 @@ def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) ->
     place, _, devices = placement.partition("@")
     names, _, width = decoder.partition(":")
     name, _, second = names.partition("+")
+
+    evaluated_on: tuple[str, ...] = ()
+    if devices:
+        evaluated_on = tuple(devices.split(","))
+
     bindings = [
         f"TrainingConfig.epochs = {arguments.epochs}",
         "TrainingConfig.stop_at_targets = False",
         f"TrainingConfig.evaluation_placement = {place!r}",
-        f"TrainingConfig.evaluation_devices = {tuple(devices.split(',')) if devices else ()!r}",
+        f"TrainingConfig.evaluation_devices = {evaluated_on!r}",
         f"TrainingConfig.second_decoder = {second!r}",
         f"DecoderConfig.name = {name!r}",
-        *([f"DecoderConfig.beam_width = {width}"] if width else []),
-        *([f"PipelineConfig.global_batch_size = {batch}"] if batch else []),
     ]
+    if width:
+        bindings.append(f"DecoderConfig.beam_width = {width}")
+
+    if batch:
+        bindings.append(f"PipelineConfig.global_batch_size = {batch}")
+
     command = [
         sys.executable,
         "-m",
@@ -61,6 +70,7 @@ def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) ->
     command += ["--shard_dir", str(arguments.shard_dir), "--run_dir", str(run_dir)]
     for binding in bindings:
         command += ["--gin_binding", binding]
+
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -91,6 +101,7 @@ def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | No
         "wall_s": run.wall_s,
         "last_cer": known_s[-1].value,
     }
+
     if target:
         result["target_s"] = run.time_to_accuracy(**dict([target])).seconds
         result["target_algoperf_s"] = run.time_to_accuracy(
@@ -104,11 +115,13 @@ def factors(first: Run, run: Run, target: tuple[str, float]) -> dict[str, float]
     reached = [item.time_to_accuracy(**dict([target])).seconds for item in (first, run)]
     if None in reached:
         return None
+
     parts = [
         parts_until(item.timeline, s)
         for item, s in zip((first, run), reached, strict=True)
     ]
     answer = decompose(parts[:1], parts[1:])
+
     return {"ratio": answer.ratio, **answer.factors}
 
 
@@ -127,6 +140,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[0])
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     kinds = [
         (place, how, batch)
@@ -135,14 +149,15 @@ def main() -> None:
         for place in arguments.placements
     ]
     runs: dict[str, list[Run]] = {}
+
     for number in range(arguments.rounds):
         for place, how, batch in kinds:
-            name = " ".join(
-                filter(None, (place, how, f"batch {batch}" if batch else ""))
-            )
-            run_dir = (
-                arguments.out / f"{name.replace(' ', '_').replace(':', '')}-{number}"
-            )
+            name = f"{place} {how}"
+            if batch:
+                name += f" batch {batch}"
+
+            folder = name.replace(" ", "_").replace(":", "")
+            run_dir = arguments.out / f"{folder}-{number}"
             if not run_dir.exists():
                 train(place, how, batch, run_dir, arguments)
                 print(
@@ -156,21 +171,14 @@ def main() -> None:
         name: [measured(run, arguments.target) for run in of]
         for name, of in runs.items()
     }
-    shown = {
-        name: {
-            key: None
-            if None in (values := [row[key] for row in of])
-            else statistics.median(values)
-            for key in of[0]
-        }
-        for name, of in rows.items()
-    }
+    shown = {name: medians(of) for name, of in rows.items()}
     first = next(iter(runs.values()))[0]
-    for name, of in runs.items():
-        against = factors(first, of[0], arguments.target) if arguments.target else None
-        shown[name] |= {
-            f"factor_{key}": value for key, value in (against or {}).items()
-        }
+
+    if arguments.target:
+        for name, of in runs.items():
+            against = factors(first, of[0], arguments.target) or {}
+            for key, value in against.items():
+                shown[name][f"factor_{key}"] = value
 
     if arguments.format == "json":
         print(json.dumps(shown))
@@ -179,14 +187,27 @@ def main() -> None:
     width = max(map(len, shown))
     print(" " * 28, *(f"{name:>{width}}" for name in shown))
     for key in max(shown.values(), key=len):
-        cells = [item.get(key) for item in shown.values()]
-        print(
-            f"{key:28}",
-            *(
-                "n/a".rjust(width) if cell is None else f"{cell:>{width}.4g}"
-                for cell in cells
-            ),
-        )
+        cells = [cell_text(item.get(key), width) for item in shown.values()]
+        print(f"{key:28}", *cells)
+
+
+def medians(rows: list[dict[str, float | None]]) -> dict[str, float | None]:
+    """Returns the medians of runs; None if a run lacks the number."""
+    result: dict[str, float | None] = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        result[key] = None
+        if None not in values:
+            result[key] = statistics.median(values)
+
+    return result
+
+
+def cell_text(value: float | None, width: int) -> str:
+    if value is None:
+        return "n/a".rjust(width)
+
+    return f"{value:>{width}.4g}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and their ratio.
+"""FLAC to shards compared with FLAC decoding alone, in seconds of audio per second.
 
     python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format json]
 
-Decoding is a lower bound on any preparation: soundfile reading the same files, one after another,
-on one core. Both are measured in alternation, without the first round. On a busy machine, trust the
-CPU seconds, which hardly depend on other work.
+Decoding is a lower bound on any preparation: soundfile reading the same files, one
+after another, on one core. Both are measured in alternation, without the first round.
+On a busy machine, trust the CPU seconds, which hardly depend on other work.
 """
 
 import argparse
@@ -27,9 +27,11 @@ def link_corpus(audio_dir: Path, folder: Path, copies: int) -> tuple[list[Path],
     sources = sorted(audio_dir.rglob("*.flac"))
     if not sources:
         raise SystemExit(f"--audio_dir must hold FLAC files. Received: {audio_dir}.")
+
     links = []
     seconds = 0.0
     lines = ["path\tspeaker\tseconds\ttext"]
+
     for source in sources:
         info = soundfile.info(source)
         for copy in range(copies):
@@ -49,6 +51,7 @@ def decode_all(links: list[Path]) -> float:
     began = time.perf_counter()
     for link in links:
         soundfile.read(link, dtype="float32")
+
     return time.perf_counter() - began
 
 
@@ -77,6 +80,7 @@ def main() -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         links, seconds = link_corpus(arguments.audio_dir, folder, arguments.copies)
@@ -84,12 +88,14 @@ def main() -> None:
         preparing = []
         decoding_cpu = []
         preparing_cpu = []
+
         for number in range(arguments.rounds + 1):
             shard_dir = folder / f"shards-{number}"
             began_s = time.process_time()
             decoded_s = decode_all(links)
             decoded_cpu_s = time.process_time() - began_s
             prepared_s = prepare_all(folder, shard_dir, arguments.compression)
+
             if number:
                 decoding.append(seconds / decoded_s)
                 preparing.append(seconds / prepared_s)

@@ -2,16 +2,17 @@
 
     python benchmarks/quiet_rule.py [--seed 1] [--draws 4000] [--quick] [--out FILE.md]
 
-Two recipes are compared by tfasr's own looks. The machine takes a part of some runs' processors,
-and a run that loses a part t takes 1 / (1 - t) times as long. The part is measured with an error.
-Columns:
+Two recipes are compared by tfasr's own looks. The machine takes a part of some runs'
+processors, and a run that loses a part t takes 1 / (1 - t) times as long. The part is
+measured with an error. Columns:
 
 - "as measured": every run counts as it is.
-- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the same seed.
-  The second try counts, whatever its time.
-- "again, both": as in tfasr, the verdict must also hold for times without what the machine took.
-- "slowest again" is what a study must not do: the slowest quarter of the second recipe's runs is
-  trained again, and the faster try counts.
+- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the
+  same seed. The second try counts, whatever its time.
+- "again, both": as in tfasr, the verdict must also hold for times without what the
+  machine took.
+- "slowest again" is what a study must not do: the slowest quarter of the second
+  recipe's runs is trained again, and the faster try counts.
 """
 
 import argparse
@@ -127,7 +128,8 @@ def studied(
 
 
 def decided(times: np.ndarray, others: np.ndarray | None, test: str) -> np.ndarray:
-    """Returns which recipe each study calls later: 1 the second, -1 the first, 0 undecided.
+    """Returns which recipe each study calls later: 1 the second, -1 the first, 0
+    undecided.
 
     If ``others`` are given, a look decides only if both kinds of times do.
     """
@@ -137,6 +139,7 @@ def decided(times: np.ndarray, others: np.ndarray | None, test: str) -> np.ndarr
         now = _look(times[..., :runs], test, allowed)
         if others is not None:
             now = np.where(now == _look(others[..., :runs], test, allowed), now, 0)
+
         sign = np.where(sign == 0, now, sign)
 
     return sign
@@ -146,6 +149,7 @@ def _look(times: np.ndarray, test: str, allowed: float) -> np.ndarray:
     first = times[:, 0]
     second = times[:, 1]
     result = compare_ends((first, first), (second, second), test, 1 - allowed)
+
     return np.where(result.p_value < allowed, result.sign, 0)
 
 
@@ -169,6 +173,7 @@ def rows_of(draws: int, rng: np.random.Generator) -> Iterator[list[str]]:
             f"{100 * np.mean(sign > 0):.1f}, {100 * np.mean(sign < 0):.1f}"
             for sign in signs
         ]
+
         yield [name, f"{ratio:g}", test, *shown, f"{again.tries:.2f}"]
 
 
@@ -190,13 +195,15 @@ def table(rows: Iterable[Sequence[str]], draws: int) -> str:
     """Returns the rows as Markdown."""
     error = 100 * math.sqrt(0.05 * 0.95 / draws)
     lines = [
-        f"Percent of {draws} studies that call the second recipe slower, then faster (Monte Carlo "
-        f"error {error:.2f} at 5 %). With the ratio 1, each verdict is false.",
+        f"Percent of {draws} studies that call the second recipe slower, then faster "
+        f"(Monte Carlo error {error:.2f} at 5 %). With the ratio 1, each verdict is "
+        "false.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",
     ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
+
     return "\n".join(lines) + "\n"
 
 
@@ -214,6 +221,7 @@ def main() -> None:
     draws = 200 if arguments.quick else arguments.draws
     text = table(rows_of(draws, np.random.default_rng(arguments.seed)), draws)
     print(text, end="")
+
     if arguments.out is not None:
         arguments.out.write_text(text, encoding="utf-8")
 

@@ -1,17 +1,16 @@
-"""The cost of `tfasr.Recorder` per step: blocks around steps of 50 ms, and around empty steps.
+"""The cost of `tfasr.Recorder` per step, around steps of 50 ms and empty ones.
 
     python benchmarks/recorder.py
 
-Steps record utterances, seconds of audio and a loss, in blocks, compared with the same loop without
-a recorder. Empty steps are many, and give the cost in warm caches to a tenth of a microsecond.
-Steps of 50 ms sleep, after which caches are cold, as after a real step. Wall-clock and processor
-time are reported, as only the former is affected by other work. Runs take turns, and medians of the
-rounds are reported. Takes about a minute. See `results.py` for --out.
---out.
+Steps record utterances, seconds of audio and a loss, in blocks, compared with the same
+loop without a recorder. Empty steps are many, and give the cost in warm caches to a
+tenth of a microsecond. Steps of 50 ms sleep, after which caches are cold, as after a
+real step. Wall-clock and processor time are reported, as only the former is affected by
+other work. Runs take turns, and medians of the rounds are reported. Takes about a
+minute. See `results.py` for --out. --out.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -39,6 +38,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     rows = [
         {
             "step_ms": 0.0,
@@ -51,6 +51,7 @@ def main() -> None:
             **measured(STEP_S, flags.steps, flags),
         },
     ]
+
     for row in rows:
         row["share_pct"] = 100 * row["recorder_us"] / (1e6 * STEP_S)
         row["cpu_share_pct"] = 100 * row["cpu_us"] / (1e6 * STEP_S)
@@ -71,17 +72,12 @@ def main() -> None:
         f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."
     ]
     outcome = results.result("recorder", tables, notes, {})
-    if flags.out:
-        results.write(outcome, flags.out)
-    print(
-        json.dumps(outcome, indent=1)
-        if flags.format == "json"
-        else results.to_text(outcome)
-    )
+    results.publish(outcome, flags.out, flags.format)
 
 
 def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:
-    """Returns microseconds per step without and with a recorder, and their difference."""
+    """Returns microseconds per step without and with a recorder, and their
+    difference."""
     plain = []
     recorded = []
     for _ in range(flags.rounds):
@@ -108,6 +104,7 @@ def plain_loop(step_s: float, steps: int) -> tuple[float, float]:
     began = time.perf_counter(), time.process_time()
     for _ in range(steps):
         work(step_s)
+
     return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
@@ -130,6 +127,7 @@ def work(step_s: float) -> float:
     """Takes the given time and returns a loss."""
     if step_s:
         time.sleep(step_s)
+
     return 1.25
 
 

@@ -1,8 +1,9 @@
-"""The same training step timed in consecutive processes: how much this machine's times vary.
+"""How much this machine's times vary: one training step in consecutive processes.
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
-Writes ``step_s``, the median step of each process, for ``benchmarks/history.py --measured``.
+Writes ``step_s``, the median step of each process, for ``benchmarks/history.py
+--measured``.
 """
 
 import argparse
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=300)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+
     result = {
         "date": time.strftime("%Y-%m-%d"),
         "gin_file": args.gin_file,

@@ -3,11 +3,11 @@
     python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
         [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
-chunks. Rows are compared with the first one. C++ is left out without --cpp, and
-streams if features are normalised per utterance. With --corpus_statistics, all rows
-normalise by the training split's mean and deviation instead. For a run that was not trained so,
-this makes the errors meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get
+them in random chunks. Rows are compared with the first one. C++ is left out without
+--cpp, and streams if features are normalised per utterance. With --corpus_statistics,
+all rows normalise by the training split's mean and deviation instead. For a run that
+was not trained so, this makes the errors meaningless, but not the comparison.
 """
 
 import argparse
@@ -37,10 +37,13 @@ Engine = Callable[[np.ndarray], str]
 
 
 def offline(recogniser: Recogniser) -> Engine:
+    """Transcribes a recording as a whole."""
     return lambda samples: recogniser.transcribe(samples).text
 
 
 def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
+    """Transcribes a recording in chunks of random lengths."""
+
     def text(samples: np.ndarray) -> str:
         cuts = np.sort(rng.integers(0, len(samples), rng.integers(0, 60)))
         return list(recogniser.stream(np.split(samples, cuts)))[-1].text
@@ -49,10 +52,13 @@ def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
 
 
 def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
+    """Transcribes a recording by the C++ program, in chunks of a random length."""
+
     def text(samples: np.ndarray) -> str:
         command = [program.resolve(), folder, str(rng.integers(1, 8000))]
         pcm = samples.astype("<i2").tobytes()
         done = subprocess.run(command, input=pcm, capture_output=True, check=True)
+
         return " ".join(done.stdout.decode().split())
 
     return text
@@ -71,18 +77,20 @@ def engines(
     write_unchecked(run_dir, exported, int8=False, checkpoint="best")
     features = checked_feature_graph(spec)
     (exported / FEATURES_FILE).write_bytes(features)
+
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
     outcome = {
         "transcribe, Keras": offline(keras),
         "transcribe, ONNX Runtime": offline(onnx),
     }
-    streams = spec.can_stream
-    if streams:
-        outcome["stream, Keras"] = streamed(keras, rng)
-        outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
+    if not spec.can_stream:
+        return outcome
 
-    if program is not None and streams:
+    outcome["stream, Keras"] = streamed(keras, rng)
+    outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
+    if program is not None:
         outcome["stream, C++"] = cpp(program, exported, rng)
+
     return outcome
 
 
@@ -101,7 +109,9 @@ def main() -> None:
     parser.add_argument("--corpus_statistics", action="store_true")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     load_tensorflow()
+
     spec, acoustics = open_run(
         open_trained(arguments.run_dir), "best", {"name": "greedy"}
     )
@@ -121,6 +131,7 @@ def main() -> None:
     references = [item.text for item in utterances]
     rows = []
     first = None
+
     with tempfile.TemporaryDirectory() as folder:
         keras = Recogniser(spec, acoustics)
         for name, text in engines(
@@ -138,9 +149,8 @@ def main() -> None:
 
     print("| | utterances with the first row's text | WER % |\n|---|---:|---:|")
     for row in rows:
-        print(
-            f"| {row['runtime']} | {row['same']} of {row['of']} | {100 * row['wer']:.2f} |"
-        )
+        same = f"{row['same']} of {row['of']}"
+        print(f"| {row['runtime']} | {same} | {100 * row['wer']:.2f} |")
 
 
 if __name__ == "__main__":

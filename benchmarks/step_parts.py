@@ -4,10 +4,11 @@
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
     python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on an epoch's batches of the folder's split "train", or
-with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
-TensorFlow's threads, so all parts together may take longer than the step, which is timed without
-the profiler. With --operations the table has a row for each operation.
+The steps are those of `tfasr train` on an epoch's batches of the folder's split
+"train", or with --size those of `training_step.py` on one batch of noise. A part's time
+is the sum over TensorFlow's threads, so all parts together may take longer than the
+step, which is timed without the profiler. With --operations the table has a row for
+each operation.
 """
 
 import argparse
@@ -74,8 +75,10 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
-    name = flags.size.name if flags.size else flags.gin_file
+
+    name = flags.gin_file
     if flags.size:
+        name = flags.size.name
         step = systems.make_step(
             "tfasr", flags.size, flags.precision.removeprefix("mixed_")
         )
@@ -84,6 +87,7 @@ def main() -> None:
 
     for _ in range(5):
         step()
+
     timed = []
     for _ in range(flags.steps):
         began = time.perf_counter()
@@ -91,15 +95,17 @@ def main() -> None:
         timed.append(time.perf_counter() - began)
 
     rows = rows_of(profiled(step, flags.steps), flags.steps, flags.operations)
-    first = "operation" if flags.operations else "part"
+    first = row_kind(flags.operations)
     table = {
         "title": f"{name}, {flags.precision}: {1e3 * statistics.median(timed):.1f} ms",
         "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
         "rows": rows,
     }
     outcome = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
+
     if flags.out:
         results.write(outcome, flags.out)
+
     print(results.to_text(outcome))
 
 
@@ -144,14 +150,19 @@ def profiled(step, steps: int) -> list[tuple[str, int]]:
         tf.profiler.experimental.start(folder)
         for _ in range(steps):
             step()
+
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
+
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
 
     outcome = []
     for plane in space.planes:
-        for line in plane.lines if plane.name == "/host:CPU" else []:
+        if plane.name != "/host:CPU":
+            continue
+
+        for line in plane.lines:
             outcome += own_times(plane, line)
 
     return outcome
@@ -167,15 +178,27 @@ def own_times(plane, line) -> list[tuple[str, int]]:
         name = plane.event_metadata[event.metadata_id].name
         if not OPERATION.match(name) or CONTAINER.match(name):
             continue
+
         while open_ and open_[-1][0] <= event.offset_ps:
             open_.pop()
+
         end = event.offset_ps + event.duration_ps
+
         if open_:
             own[open_[-1][1]][1] -= min(end, open_[-1][0]) - event.offset_ps
+
         open_.append((end, len(own)))
         own.append([name, event.duration_ps])
 
     return [(name, max(time_ps, 0)) for name, time_ps in own]
+
+
+def row_kind(operations: bool) -> str:
+    """Returns what a row of the table is about, which is also its first column."""
+    if operations:
+        return "operation"
+
+    return "part"
 
 
 def rows_of(events: list[tuple[str, int]], steps: int, operations: bool) -> list[dict]:
@@ -183,11 +206,14 @@ def rows_of(events: list[tuple[str, int]], steps: int, operations: bool) -> list
     times = Counter()
     calls = Counter()
     for name, time_ps in events:
-        row = name if operations else part_of(name)
+        row = name
+        if not operations:
+            row = part_of(name)
+
         times[row] += time_ps
         calls[row] += 1
 
-    first = "operation" if operations else "part"
+    first = row_kind(operations)
     return [
         {first: row, "ms": time_ps / 1e9 / steps, "calls": calls[row] / steps}
         for row, time_ps in times.most_common()

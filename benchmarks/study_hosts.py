@@ -23,7 +23,8 @@ from campaigns.study_hosts import Hosts, Studies, perform
 
 
 def together_s(folder: Path, count: int) -> float:
-    """Returns the seconds until so many studies of one seed, each on a core, are done."""
+    """Returns the seconds until so many studies of one seed, each on a core, are
+    done."""
     all_studies = []
     for core in range(count):
         own = folder / f"{count}-{core}"
@@ -80,6 +81,7 @@ def main() -> None:
         hosts = Hosts(folder / "network", arguments.hosts, arguments.loopback)
         with hosts.up():
             hosts_s = perform(studies, hosts, "hosts", None, 0)
+
         ratio = one_s / hosts_s
         print(
             f"{arguments.hosts} hosts: {hosts_s:.0f} s, {ratio:.2f} times as fast, "

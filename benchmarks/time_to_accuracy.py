@@ -8,20 +8,22 @@
     python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_fast \\
         --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5
 
-tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
-and take the same batches in the same order (`tfasr.data.batches.BatchSource`: features,
-normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
-orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
-Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
-epoch. The twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
-and dropout for the seed; none prints sentences or decodes a second time. A run ends when the median
-of three evaluations meets the target. ``--baseline_gin_file`` adds a third system: tfasr with
-another preset, such as the one that a fast preset should beat.
+tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the
+same gin file and take the same batches in the same order
+(`tfasr.data.batches.BatchSource`: features, normalisation, padding, SpecAugment), the
+same sizes, initialisation scheme (Glorot uniform, orthogonal, forget gates' biases 1),
+masked batch statistics, dropout, the same optimizer (Adadelta, Adam or AdamW) with the
+same settings and learning rates, and the same greedy decoder after every epoch. The
+twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
+and dropout for the seed; none prints sentences or decodes a second time. A run ends
+when the median of three evaluations meets the target. ``--baseline_gin_file`` adds a
+third system: tfasr with another preset, such as the one that a fast preset should beat.
 
-Runs take turns by seed, each in its own process. Finished runs are kept, so an interrupted
-benchmark continues; unfinished runs are moved to ``unfinished``. Times start at the model's
-creation and include everything. Takes about ten minutes per seed on two idle cores; use an
-otherwise idle machine. `benchmarks/training_step.py` describes how to install PyTorch.
+Runs take turns by seed, each in its own process. Finished runs are kept, so an
+interrupted benchmark continues; unfinished runs are moved to ``unfinished``. Times
+start at the model's creation and include everything. Takes about ten minutes per seed
+on two idle cores; use an otherwise idle machine. `benchmarks/training_step.py`
+describes how to install PyTorch.
 """
 
 import argparse
@@ -78,25 +80,27 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     require_extensions()
     systems, notes, versions = installed(flags.systems)
-    systems += ["baseline"] if flags.baseline_gin_file else []
+
+    if flags.baseline_gin_file:
+        systems.append("baseline")
+
     keep_settings(flags)
     runs: dict[str, dict[int, Path]] = {system: {} for system in systems}
     for number, seed in enumerate(flags.seeds):
         # The order changes, so that a machine that slows down affects both.
-        for system in systems if number % 2 == 0 else systems[::-1]:
+        order = systems
+        if number % 2:
+            order = systems[::-1]
+
+        for system in order:
             runs[system][seed] = finished_run(system, seed, flags)
 
     tables = tta_tables(runs, flags.target)
     outcome = results.result("time_to_accuracy", tables, notes, versions)
-    if flags.out:
-        results.write(outcome, flags.out)
-    print(
-        json.dumps(outcome, indent=1)
-        if flags.format == "json"
-        else results.to_text(outcome)
-    )
+    results.publish(outcome, flags.out, flags.format)
 
 
 def target(text: str) -> Target:
@@ -111,8 +115,10 @@ def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]
     """Returns the installed systems, a note on those missing, and PyTorch's version."""
     if "torch" not in systems:
         return systems, [], {}
+
     if importlib.util.find_spec("torch"):
         return systems, [], {"torch": metadata.version("torch")}
+
     return (
         [s for s in systems if s != "torch"],
         ["PyTorch is not installed and left out."],
@@ -121,19 +127,22 @@ def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]
 
 
 def keep_settings(flags) -> None:
-    """Records what the folder's runs have in common; refuses to mix them with others."""
+    """Records what the folder's runs have in common; refuses to mix them with
+    others."""
     settings = {
         "shard_dir": str(flags.shard_dir.resolve()),
         "gin_file": flags.gin_file,
         "bindings": bindings(flags),
-        **({"baseline": baseline(flags)} if flags.baseline_gin_file else {}),
     }
+    if flags.baseline_gin_file:
+        settings["baseline"] = baseline(flags)
+
     path = flags.run_dir / SETTINGS_FILE
     flags.run_dir.mkdir(parents=True, exist_ok=True)
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != settings:
         raise SystemExit(
-            f"--run_dir must hold runs of the same settings. {path} notes others: choose another "
-            "--run_dir, or the settings noted there."
+            f"--run_dir must hold runs of the same settings. {path} notes others: "
+            "choose another --run_dir, or the settings noted there."
         )
 
     path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
@@ -141,8 +150,11 @@ def keep_settings(flags) -> None:
 
 def bindings(flags) -> list[str]:
     """Returns the gin bindings of both peers' runs, seeds aside."""
-    epochs = [] if flags.epochs is None else [f"TrainingConfig.epochs = {flags.epochs}"]
-    return [*flags.gin_binding, *common_bindings(flags), *epochs]
+    chosen = [*flags.gin_binding, *common_bindings(flags)]
+    if flags.epochs is not None:
+        chosen.append(f"TrainingConfig.epochs = {flags.epochs}")
+
+    return chosen
 
 
 def baseline(flags) -> list[str]:
@@ -175,17 +187,21 @@ def finished_run(system: str, seed: int, flags) -> Path:
         run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
 
     say(f"{system}, seed {seed}, trains into {run_dir}")
-    is_baseline = system == "baseline"
-    gin_file, *options = (
-        baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
-    )
+    if system == "baseline":
+        gin_file, *options = baseline(flags)
+    else:
+        gin_file = flags.gin_file
+        options = bindings(flags)
+
     command = [sys.executable, "-m", *MODULES[system], "--gin_file", gin_file]
     for binding in [*options, f"TrainingConfig.seed = {seed}"]:
         command += ["--gin_binding", binding]
+
     command += ["--shard_dir", str(flags.shard_dir), "--run_dir", str(run_dir)]
     log = flags.run_dir / "logs" / f"{system}-seed-{seed}.log"
     log.parent.mkdir(exist_ok=True)
     run_dir.parent.mkdir(exist_ok=True)
+
     with log.open("w") as file:
         done = subprocess.run(
             command,
@@ -208,6 +224,7 @@ def is_finished(run_dir: Path) -> bool:
     """Whether a folder's run finished."""
     if not (run_dir / EVENTS_FILE).is_file():
         return False
+
     try:
         last = read_events(run_dir)[-1]
     except (IndexError, ValueError):

@@ -3,35 +3,38 @@
     python benchmarks/training_step.py
     python benchmarks/training_step.py --size paper an4 128x8 800x64 --rounds 7 --out results.json
 
-A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
-noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr train`; stock
-Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
-`twin/torch_model.py`. Each system and precision has its own process. In every round, each process
-takes one turn, after a pause, while the others sleep. The time of a turn is the median of its
-steps; the table shows the median of the rounds. Compilation and warm-up steps are left out. First,
-the systems get the same weights and must agree in logits and losses to 1e-4 in float32.
+A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one
+batch of noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr
+train`; stock Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`;
+the twin is in `twin/torch_model.py`. Each system and precision has its own process. In
+every round, each process takes one turn, after a pause, while the others sleep. The
+time of a turn is the median of its steps; the table shows the median of the rounds.
+Compilation and warm-up steps are left out. First, the systems get the same weights and
+must agree in logits and losses to 1e-4 in float32.
 
-Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
-that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
-float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all weights in bfloat16,
-and ``ratio_to_torch_best`` is relative to the fastest of its variants. A ratio is the other's time
-divided by ours in the same round, as a median over rounds: above 1, tfasr is faster.
+Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a
+model of that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is
+mixed precision with float32 weights (mixed_bfloat16, torch.autocast); the twin also
+runs with all weights in bfloat16, and ``ratio_to_torch_best`` is relative to the
+fastest of its variants. A ratio is the other's time divided by ours in the same round,
+as a median over rounds: above 1, tfasr is faster.
 
-``--instruction_set avx2`` restricts all systems to these instructions (`twin/limits.py`), to
-estimate an older processor's times on a newer one. Clock and caches stay the newer one's.
+``--instruction_set avx2`` restricts all systems to these instructions
+(`twin/limits.py`), to estimate an older processor's times on a newer one. Clock and
+caches stay the newer one's.
 
-PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default build; the
-CPU-only build (see pytorch.org's installation page) is a tenth of the size. Everything runs on the
-CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin while they
-wait for each other, and on a busy machine its steps took ten times as long. A round takes half a
-minute with the default sizes on two cores, and the start two minutes. At the paper's size, stock
-Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a time.
+PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default
+build; the CPU-only build (see pytorch.org's installation page) is a tenth of the size.
+Everything runs on the CPU, even if there is a GPU. The machine must be otherwise idle:
+PyTorch's threads spin while they wait for each other, and on a busy machine its steps
+took ten times as long. A round takes half a minute with the default sizes on two cores,
+and the start two minutes. At the paper's size, stock Keras's process alone takes 17 GB:
+with 24 GB in total, measure one --precision at a time.
 """
 
 import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import statistics
 import sys
@@ -81,6 +84,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     os.environ.update(LIMITS.get(flags.instruction_set, {}))
     require_extensions()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
@@ -88,6 +92,7 @@ def main() -> None:
     notes.append(f"tfasr's compiled layers used {layers_instruction_set()['name']}.")
     versions = {}
     tables = []
+
     for size in sizes:
         notes += check_agreement(size, systems)
         table, more, note = measure(size, systems, flags)
@@ -96,19 +101,14 @@ def main() -> None:
         notes.append(note)
 
     outcome = results.result("training_step", tables, notes, versions)
-    if flags.out:
-        results.write(outcome, flags.out)
-    print(
-        json.dumps(outcome, indent=1)
-        if flags.format == "json"
-        else results.to_text(outcome)
-    )
+    results.publish(outcome, flags.out, flags.format)
 
 
 def installed(systems: list[str]) -> tuple[list[str], list[str]]:
     """Returns the installed systems, and a note on those missing."""
     if "torch" not in systems or importlib.util.find_spec("torch"):
         return list(systems), []
+
     return [s for s in systems if s != "torch"], [
         "PyTorch is not installed and left out."
     ]
@@ -119,16 +119,18 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
     peers = [system for system in systems if system != "tfasr"]
     if "tfasr" not in systems or not peers:
         return []
+
     say(f"{size.name}: do the systems compute the same?")
     worker = Worker({"task": "agreement", "size": size.name, "peers": peers})
     worker.close()
     wrong = {
         name: value for name, value in worker.ready.items() if not value <= TOLERANCE
     }
+
     if wrong:
         raise SystemExit(
-            f"{size.name}: with equal weights, all systems must agree with tfasr to {TOLERANCE}. "
-            f"Received: {wrong}."
+            f"{size.name}: with equal weights, all systems must agree with tfasr to "
+            f"{TOLERANCE}. Received: {wrong}."
         )
 
     largest = max(worker.ready.values())
@@ -138,7 +140,8 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
 
 
 def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
-    """Returns a size's table, the packages' versions, and a note on CPU use while waiting."""
+    """Returns a size's table, the packages' versions, and a note on CPU use while
+    waiting."""
     variants = [
         (system, variant)
         for precision in flags.precision
@@ -175,10 +178,12 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
     rows = [row(size, variant, turns, workers[variant].ready) for variant in variants]
     for of_tfasr in (r for r in rows if r["system"] == "tfasr"):
         of_tfasr |= ratios(of_tfasr["precision"], turns)
+
     title = f"{size.name}: batch of {size.batch} x {size.frames} frames"
     note = (
         f"{size.name}: waiting processes used at most {max(idle_shares):.1%} of a core."
     )
+
     return {"title": title, "columns": COLUMNS, "rows": rows}, versions, note
 
 

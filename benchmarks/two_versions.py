@@ -4,23 +4,23 @@
     (cd ../earlier && python setup.py build_ext --inplace)
     python benchmarks/two_versions.py --earlier ../earlier --size an4 paper --rounds 9
 
-The step is that of `training_step.py`: forward, CTC loss, backward and update on one batch of
-noise. Each version is a process that imports `tfasr` and its benchmarks from its own source tree;
-Python, TensorFlow and Keras are those of this command. Both are warm before the first round. In a
-round each has one turn while the other sleeps, and the order alternates. A ratio is the earlier
-version's time divided by the later's in the same round: above 1, the later is faster. The table has
-the median ratio, and the distribution-free 95 % confidence interval of the median between two
-rounds' ratios (which needs at least six rounds). A shared machine's speed drifts by more than the
+The step is that of `training_step.py`: forward, CTC loss, backward and update on one
+batch of noise. Each version is a process that imports `tfasr` and its benchmarks from
+its own source tree; Python, TensorFlow and Keras are those of this command. Both are
+warm before the first round. In a round each has one turn while the other sleeps, and
+the order alternates. A ratio is the earlier version's time divided by the later's in
+the same round: above 1, the later is faster. The table has the median ratio, and the
+distribution-free 95 % confidence interval of the median between two rounds' ratios
+(which needs at least six rounds). A shared machine's speed drifts by more than the
 effects measured here, but a round's two turns share it.
 
-If the speed changes within a second, turns are no longer pairs. With --at_once, both versions train
-at the same time, each on half of the cores, which they swap from round to round; a ratio then
-combines two rounds, so that each has had both halves.
+If the speed changes within a second, turns are no longer pairs. With --at_once, both
+versions train at the same time, each on half of the cores, which they swap from round
+to round; a ratio then combines two rounds, so that each has had both halves.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
@@ -69,12 +69,16 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     trees = {"earlier": flags.earlier.resolve(), "later": flags.later.resolve()}
+
     for name, tree in trees.items():
         require_built(name, tree)
+
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     rows = []
     versions = {}
+
     for size in sizes:
         for precision in flags.precision:
             row, versions = compare(size, precision, trees, flags)
@@ -82,13 +86,7 @@ def main() -> None:
 
     table = {"title": "Training step, two versions", "columns": COLUMNS, "rows": rows}
     outcome = results.result("two_versions", [table], [], versions)
-    if flags.out:
-        results.write(outcome, flags.out)
-    print(
-        json.dumps(outcome, indent=1)
-        if flags.format == "json"
-        else results.to_text(outcome)
-    )
+    results.publish(outcome, flags.out, flags.format)
 
 
 def require_built(name: str, tree: Path) -> None:
@@ -96,8 +94,9 @@ def require_built(name: str, tree: Path) -> None:
     for pattern in ["tfasr/__init__.py", "tfasr/layers/_recurrent*.so"]:
         if not any(tree.glob(pattern)):
             sys.exit(
-                f"--{name}: {tree} must hold {pattern} and does not. Name a source tree of tfasr "
-                f"and build its compiled parts there: python setup.py build_ext --inplace"
+                f"--{name}: {tree} must hold {pattern} and does not. Name a source "
+                f"tree of tfasr and build its compiled parts there: "
+                f"python setup.py build_ext --inplace"
             )
 
 
@@ -124,13 +123,17 @@ def compare(
             )
 
         os.sched_setaffinity(0, every_core)
+        turn = turns_in_order
+        if flags.at_once:
+            turn = turns_at_once
+
         for number in range(flags.rounds):
-            turn = turns_at_once if flags.at_once else turns_in_order
             for name, step_s in turn(workers, number, flags.turn_s).items():
                 times_s[name].append(step_s)
-            say(
-                f"round {number + 1}: {times_s['earlier'][-1]:.3f}, {times_s['later'][-1]:.3f} s"
-            )
+
+            earlier_s = times_s["earlier"][-1]
+            later_s = times_s["later"][-1]
+            say(f"round {number + 1}: {earlier_s:.3f}, {later_s:.3f} s")
 
         versions = workers["later"].ready["versions"]
 
@@ -161,9 +164,12 @@ def halves(at_once: bool) -> tuple[list[int], list[int]]:
     cores = sorted(psutil.Process().cpu_affinity())
     if not at_once:
         return cores, cores
+
     if len(cores) < 2:
         sys.exit("--at_once needs two cores and has one. Leave it out.")
+
     half = len(cores) // 2
+
     return cores[:half], cores[half : 2 * half]
 
 
@@ -171,7 +177,10 @@ def turns_in_order(
     workers: dict[str, Worker], number: int, turn_s: float
 ) -> dict[str, float]:
     """Trains one after another; returns the seconds of a step of each."""
-    order = list(workers) if number % 2 == 0 else list(workers)[::-1]
+    order = list(workers)
+    if number % 2:
+        order.reverse()
+
     taken = {}
     for name in order:
         others = [other for other in workers.values() if other is not workers[name]]
@@ -194,6 +203,7 @@ def turns_at_once(
     cores = [worker.cores() for worker in workers.values()]
     for worker, others in zip(workers.values(), cores[::-1], strict=True):
         worker.move_to(others)
+
     return taken
 
 
@@ -210,6 +220,7 @@ def median_interval(
     outermost = [
         k for k in range(count // 2) if 2 * binom.cdf(k, count, 0.5) <= 1 - confidence
     ]
+
     if outermost:
         return (in_order[outermost[-1]], in_order[-1 - outermost[-1]])
 

@@ -1,4 +1,4 @@
-"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose anything.
+"""Tabulates the AN4 presets' errors on dev and on speakers never used for a choice.
 
     python benchmarks/untouched.py --scores scores/accurate_greedy scores/accurate_word_beam \
         --dev_runs runs/fast_*_dev --untouched_runs runs/fast_*_untouched --out benchmarks/results
@@ -40,8 +40,10 @@ def error_rates(folders: list[Path]) -> tuple[list[dict], list[dict]]:
     rows = []
     for folder in folders:
         rows += json.loads((folder / "scores.json").read_text())["rows"]
+
     by_run: dict[str, dict] = {}
     means = []
+
     for decoder in dict.fromkeys(row["decoder"] for row in rows):
         for split in SPLITS:
             chosen = [
@@ -51,6 +53,7 @@ def error_rates(folders: list[Path]) -> tuple[list[dict], list[dict]]:
             ]
             percents = [100 * row["wer"] for row in chosen]
             means.append({"split": split, "decoder": decoder, **t_interval(percents)})
+
             for row, percent in zip(chosen, percents, strict=True):
                 of_run = by_run.setdefault(row["run"], {"run": row["run"]})
                 of_run[f"{split}_{decoder}"] = percent
@@ -98,6 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cer", type=float, default=0.15)
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args(arguments)
+
     by_run, means = error_rates(flags.scores)
     columns = [
         (f"{m['split']}_{m['decoder']}", f"{m['split']}, {m['decoder']}") for m in means
@@ -115,10 +119,12 @@ def main(arguments: list[str] | None = None) -> None:
     notes = [
         "Trained on 746 utterances of 58 speakers (benchmarks/splits). Other work ran at the "
         "same time, which doesn't affect error rates or epochs.",
-        "fast/an4_accurate.gin with CosineDecay.decay_steps = 1420, as there are fewer utterances.",
+        "fast/an4_accurate.gin with CosineDecay.decay_steps = 1420, as there are fewer "
+        "utterances.",
         "Recipes and targets were chosen on `validation` (dev), nothing on `untouched`.",
     ]
     outcome = results.result("an4_untouched", tables, notes, {})
+
     for path in results.write(outcome, flags.out):
         print(path)
 

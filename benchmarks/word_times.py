@@ -1,12 +1,13 @@
-"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
+"""Measures errors of word times on synthetic speech, whose true times are known.
 
     python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
         [--split test] [--format json]
 
-The corpus is synthesised again, and every recording must have the same bytes; espeak-ng reports the
-sample at which each word starts. Only correctly recognised words count. The true end of a word is
-the next word's start, or the end of the speech. If espeak-ng joins words ("in the"), it reports
-only the first one's start; unknown starts and ends are left out.
+The corpus is synthesised again, and every recording must have the same bytes; espeak-ng
+reports the sample at which each word starts. Only correctly recognised words count. The
+true end of a word is the next word's start, or the end of the speech. If espeak-ng
+joins words ("in the"), it reports only the first one's start; unknown starts and ends
+are left out.
 """
 
 import argparse
@@ -100,7 +101,10 @@ def true_words(
     starts = [library.beginnings.get(place) for place in places]
 
     def seconds(sample: int | None) -> float | None:
-        return None if sample is None else pause_before_s + sample / SAMPLE_RATE_HZ
+        if sample is None:
+            return None
+
+        return pause_before_s + sample / SAMPLE_RATE_HZ
 
     return [
         TrueWord(word, seconds(start), seconds(end))
@@ -119,13 +123,22 @@ def errors_ms(
     true = iter(spoken_words)
     hypotheses = iter(recognised)
     reference = " ".join(word.word for word in spoken_words)
+
     for expected, other in align(reference, " ".join(word.text for word in recognised)):
-        at = next(true) if expected is not None else None
-        word = next(hypotheses) if other is not None else None
+        at = None
+        word = None
+        if expected is not None:
+            at = next(true)
+
+        if other is not None:
+            word = next(hypotheses)
+
         if expected != other or at is None or word is None:
             continue
+
         if at.start_s is not None:
             starts.append(1000 * (word.start_s - at.start_s))
+
         if at.end_s is not None:
             ends.append(1000 * (word.end_s - at.end_s))
 
@@ -151,14 +164,17 @@ def measured(recogniser, corpus_dir: Path, split: str) -> dict[str, dict[str, fl
     recordings = iter(read_synthetic(corpus_dir, split).utterances)
     starts = []
     ends = []
+
     for spoken_split, spoken in spoken_corpus(read_parameters(corpus_dir), library):
         if spoken_split != split:
             continue
+
         path = next(recordings).audio_path
         if Path(path).read_bytes() != spoken.wav:
             raise SystemExit(
                 f"{path} was made by another espeak-ng or NumPy: make it anew."
             )
+
         spoken_words = true_words(spoken.text, library, spoken.pause_before_s)
         of_starts, of_ends = errors_ms(spoken_words, recogniser.transcribe(path).words)
         starts += of_starts
@@ -178,22 +194,24 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     recogniser = tfasr.load_recogniser(arguments.run_dir)
     result = measured(recogniser, arguments.corpus_dir, arguments.split)
+
     if arguments.format == "json":
         print(json.dumps(result, indent=1))
         return
 
-    print(
-        "| a word | words | mean ms late | median ms off | 90 % within, ms | within 50, 100 ms, % |"
-    )
+    headings = ["a word", "words", "mean ms late", "median ms off", "90 % within, ms"]
+    headings.append("within 50, 100 ms, %")
+    print(f"| {' | '.join(headings)} |")
     print("|---|---:|---:|---:|---:|---:|")
+
     for name, row in result.items():
         shares = ", ".join(f"{100 * row[f'within_{ms}_ms']:.0f}" for ms in WITHIN_MS)
-        print(
-            f"| {name} | {row['words']} | {row['mean_ms']:+.0f} | {row['median_off_ms']:.0f} | "
-            f"{row['p90_off_ms']:.0f} | {shares} |"
-        )
+        cells = [name, str(row["words"]), f"{row['mean_ms']:+.0f}"]
+        cells += [f"{row['median_off_ms']:.0f}", f"{row['p90_off_ms']:.0f}", shares]
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

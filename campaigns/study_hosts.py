@@ -84,6 +84,7 @@ class Hosts:
         subprocess.run(
             ["sh", "-c", _CERTIFICATES], cwd=folder, check=True, capture_output=True
         )
+        # Names of interfaces have at most 15 characters; other campaigns may run.
         self._bridge = f"tfasr{os.getpid() % 10000}"
         self.places = [self._place(index) for index in range(2, number + 2)]
 
@@ -139,19 +140,10 @@ class Hosts:
             name = self._name(index)
             inside = ["netns", "exec", name, "ip"]
             ip("netns", "add", name)
-            ip(
-                "link",
-                "add",
-                f"v{index}",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                name,
-            )
-            ip("link", "set", f"v{index}", "master", self._bridge, "up")
+            outside = f"{self._bridge}v{index}"
+            inner = ["peer", "name", "eth0", "netns", name]
+            ip("link", "add", outside, "type", "veth", *inner)
+            ip("link", "set", outside, "master", self._bridge, "up")
             ip(*inside, "addr", "add", f"10.77.0.{index}/24", "dev", "eth0")
             ip(*inside, "link", "set", "eth0", "up")
             ip(*inside, "link", "set", "lo", "up")

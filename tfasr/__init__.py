@@ -34,7 +34,14 @@ __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 
 
 def __getattr__(name: str):
-    """Imports a public name when it is first used."""
+    """Imports a public name when it is first used.
+
+    Python calls it for an attribute that the module lacks (PEP 562).
+
+    Raises:
+        AttributeError: if there is no such name.
+        ModuleNotFoundError: says how to install a package that the name needs.
+    """
     if name not in _HOME:
         raise AttributeError(
             f"module 'tfasr' has no attribute {name!r}. It has: {__all__}."

@@ -31,20 +31,20 @@ ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 # Stands for the space before a word, in units.
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
+
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-
-# An apostrophe that isn't between letters.
-_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def normalise(text: str, language: str = "") -> str:
     """Returns ``text`` in NFC, in lower case, with single spaces between words.
 
-    ``language`` is a BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
-
     >>> normalise("Zwei  Äpfel ")
     'zwei äpfel'
+
+    Args:
+        text: such as a transcript.
+        language: BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
     """
     if text.isascii() and not language:
         text = text.lower()
@@ -55,7 +55,13 @@ def normalise(text: str, language: str = "") -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Returns the characters that a reader sees: letters with their combining marks."""
+    """Returns the characters that a reader sees: letters with their combining marks.
+
+    >>> len("e\N{COMBINING ACUTE ACCENT}"), len(clusters("e\N{COMBINING ACUTE ACCENT}"))
+    (2, 1)
+
+    Source: Unicode Standard Annex 29, grapheme clusters.
+    """
     if text.isascii():
         return list(text)
 
@@ -77,17 +83,28 @@ def words(text: str) -> list[str]:
 
 
 def join_words(parts: Iterable[str]) -> str:
-    """Joins words with spaces, but not next to characters of scripts without spaces."""
+    """Joins words with spaces, but not next to characters of scripts without spaces.
+
+    >>> join_words(["two", "中", "文"])
+    'two中文'
+    """
     text = ""
     for part in parts:
-        joined = not text or not part or is_unspaced(text[-1]) or is_unspaced(part[0])
-        text += part if joined else f" {part}"
+        at_edge = not text or not part
+        if not at_edge and not is_unspaced(text[-1]) and not is_unspaced(part[0]):
+            text += " "
+
+        text += part
 
     return text
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text has characters of a script that writes no spaces between words."""
+    """Whether a text has characters of a script that writes no spaces between words.
+
+    >>> is_unspaced("two 中文"), is_unspaced("two")
+    (True, False)
+    """
     return not text.isascii() and bool(needed("regex", "Text").search(_UNSPACED, text))
 
 
@@ -167,7 +184,8 @@ class Alphabet:
         ):
             raise ValueError(
                 "The separator must be one of the alphabet's characters, or None. "
-                f"Received: separator={self.separator!r}, characters={self.characters!r}."
+                f"Received: separator={self.separator!r}, "
+                f"characters={self.characters!r}."
             )
 
         if self.units:
@@ -188,13 +206,16 @@ class Alphabet:
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
         wrong = missing or foreign or crossing or double
+
         if wrong or self.units_kind not in self._cuts:
             raise ValueError(
-                f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
-                f"unit must occur once and lie within a word. Received: {self.units_kind} units; "
-                f"missing characters: {sorted(missing)[:20]}; characters of another alphabet: "
-                f"{sorted(foreign)[:20]}; units across words: {sorted(crossing)[:5]}; repeated "
-                f"units: {double}. Train units on this text, or use the alphabet of the units."
+                "Units must spell every character of the alphabet "
+                f"{self.characters[:80]!r}. Each unit must occur once and lie within a "
+                f"word. Received: {self.units_kind} units; missing characters: "
+                f"{sorted(missing)[:20]}; characters of another alphabet: "
+                f"{sorted(foreign)[:20]}; units across words: {sorted(crossing)[:5]}; "
+                f"repeated units: {double}. Train units on this text, or use the "
+                "alphabet of the units."
             )
 
     @property
@@ -222,7 +243,10 @@ class Alphabet:
 
     @property
     def separator_id(self) -> int:
-        """The class of the separator, or -1 without one."""
+        """The class of the separator, or -1 without one.
+
+        An alphabet of units has none, whatever ``separator`` is.
+        """
         if self.units or self.separator is None:
             return -1
 
@@ -230,7 +254,10 @@ class Alphabet:
 
     @property
     def spelled_classes(self) -> list[list[int]]:
-        """For each class but the blank, the classes of its characters."""
+        """For each class but the blank, the classes of its characters.
+
+        A decoder that knows words by their characters follows units with these.
+        """
         return [
             [self._ids[character] for character in symbol] for symbol in self.symbols
         ]
@@ -274,18 +301,23 @@ class Alphabet:
         if "'" in self._writable:
             text = letters.with_plain_apostrophes(text, kept=self._writable)
             if self.punctuation == "dropped":
-                text = _STRAY_APOSTROPHE.sub("", text)
+                text = letters.without_stray_apostrophes(text)
 
         if self.punctuation != "refused":
             foreign = set(text) - self._writable
             for character in filter(is_punctuation, foreign):
                 # A dash is between words, an apostrophe within one.
-                is_dash = unicodedata.category(character) == "Pd"
-                separates = is_dash or character in "/|\\"
-                text = text.replace(character, " " if separates else "")
+                replacement = ""
+                if unicodedata.category(character) == "Pd" or character in "/|\\":
+                    replacement = " "
 
-        space = " " if " " in self._writable else ""
-        return unicodedata.normalize("NFC", space.join(text.split()))
+                text = text.replace(character, replacement)
+
+        text = " ".join(text.split())
+        if " " not in self._writable:
+            text = text.replace(" ", "")
+
+        return unicodedata.normalize("NFC", text)
 
     def _mapped_and_cased(self, text: str) -> str:
         """Applies the mapping's lines as they are written, and again to lower case.
@@ -307,7 +339,10 @@ class Alphabet:
                 continue
 
             for place, piece in enumerate(self._split_at_sources(self._cased(part))):
-                parts.append(self._cased(targets[piece]) if place % 2 else piece)
+                if place % 2:
+                    piece = self._cased(targets[piece])
+
+                parts.append(piece)
 
         return "".join(parts)
 
@@ -321,9 +356,11 @@ class Alphabet:
     @property
     def text_rule(self) -> str:
         """Describes what `normalise` does and what counts as a word, for comparisons."""
-        case = "case kept" if self.keep_case else "lower case"
+        case = "lower case"
         language = letters.primary_language(self.language)
-        if language in letters.SPECIAL_CASING and not self.keep_case:
+        if self.keep_case:
+            case = "case kept"
+        elif language in letters.SPECIAL_CASING:
             case += f" of {language}"
 
         rules = ["NFC", case, "single spaces"]
@@ -344,7 +381,10 @@ class Alphabet:
 
     @property
     def units_fact(self) -> dict[str, Any]:
-        """Returns the units' kind, number and hash for a run's ledger."""
+        """Returns the units' kind, number and hash for a run's ledger.
+
+        The hash tells whether two runs have the same units.
+        """
         names = hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()[:16]
         return {"kind": self.units_kind, "count": len(self.units), "hash": names}
 
@@ -376,13 +416,16 @@ class Alphabet:
         one: it takes minutes for a mapping of 50 000 lines.
         """
         parts: list[str] = []
+        # Where the part begins that no source has ended yet, and where to look next.
         begin = 0
         place = 0
+
         while (match := self._first_characters.search(text, place)) is not None:
             place = match.start()
             lengths = self._lengths[match[0]]
             ends = (place + length for length in lengths)
             end = next((end for end in ends if text[place:end] in self._targets), None)
+
             if end is None:
                 place += 1
                 continue
@@ -400,6 +443,9 @@ class Alphabet:
         """Returns the characters of a text that can't be written, sorted.
 
         The separator is one of them: it is written between equal characters alone.
+
+        >>> Alphabet().foreign_characters("naïve_")
+        ['_', 'ï']
         """
         if self._writable.issuperset(text):
             return []
@@ -407,7 +453,11 @@ class Alphabet:
         return sorted(set(text) - self._writable)
 
     def spell(self, text: str) -> str:
-        """Returns ``text`` with the separator between equal neighbours: "co_ol"."""
+        """Returns ``text`` with the separator between equal neighbours.
+
+        >>> Alphabet().spell("cool")
+        'co_ol'
+        """
         if self.separator is None or self.units:
             return text
 
@@ -416,22 +466,28 @@ class Alphabet:
     def encode(self, text: str) -> list[int]:
         """Returns the labels (no blanks) of a normalised transcript without separators.
 
+        >>> Alphabet().encode("ab"), Alphabet().decode([1, 2])
+        ([1, 2], 'ab')
+
         Raises:
-            ValueError: if ``text`` has characters outside the alphabet; the message names
-                them.
+            ValueError: if ``text`` has characters outside the alphabet; the message
+                names them.
         """
         foreign = self.foreign_characters(text)
         if foreign:
             raise ValueError(
-                f"A transcript must be written in the alphabet {self.characters[:80]!r}, without "
-                f"its separator {self.separator!r}. "
+                "A transcript must be written in the alphabet "
+                f"{self.characters[:80]!r}, without its separator {self.separator!r}. "
                 f"Received: {text!r}, which also has the characters {foreign}."
             )
 
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
 
-        start = WORD_START if " " in self._writable else ""
+        start = ""
+        if " " in self._writable:
+            start = WORD_START
+
         cut = self._cuts[self.units_kind]
         names: list[str] = []
         for word in text.split():
@@ -445,8 +501,15 @@ class Alphabet:
         return {
             "unigram": self._best_units,
             "bpe": self._merged_units,
-            "word": lambda word: [word] if word in self._ids else list(word),
+            "word": self._whole_word,
         }
+
+    def _whole_word(self, word: str) -> list[str]:
+        """Returns a word that is a unit, or its characters."""
+        if word in self._ids:
+            return [word]
+
+        return list(word)
 
     @cached_property
     def _scores(self) -> tuple[dict[str, float], int]:
@@ -488,6 +551,7 @@ class Alphabet:
         """
         scores, _ = self._scores
         names = list(word)
+
         while True:
             pairs = [
                 (scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))
@@ -509,8 +573,8 @@ class Alphabet:
         wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
         if wrong:
             raise ValueError(
-                f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove blanks "
-                "before decoding."
+                f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove "
+                "blanks before decoding."
             )
 
         separator = self.separator_id
@@ -533,7 +597,11 @@ class Alphabet:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Alphabet":
-        """Reads what `to_json` returned; ValueError or TypeError if it isn't an alphabet."""
+        """Reads what `to_json` returned.
+
+        Raises:
+            ValueError, TypeError: if it isn't an alphabet.
+        """
         pairs = {
             name: tuple(map(tuple, content[name]))
             for name in ("units", "mapping")
@@ -542,12 +610,16 @@ class Alphabet:
         return cls(**content | pairs)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``alphabet.json``."""
+        """Writes the alphabet as JSON, which `load` reads."""
         write_whole(path, json.dumps(self.to_json(), ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
-        """Reads what `save` wrote; a UsageError names a missing or damaged file."""
+        """Reads what `save` wrote.
+
+        Raises:
+            UsageError: names a missing or damaged file.
+        """
         remedy = "Copy it again from the run or export that it belongs to."
         content = read_object(path, remedy, ("characters", "separator"))
 

@@ -63,7 +63,8 @@ MEASURING = ("watch", "report", "doctor", "verify")
 # The exit code of a process that SIGPIPE ends.
 PIPE_CLOSED = 141
 
-# Commands for which TensorFlow is loaded before they begin, without its messages.
+# Commands for which TensorFlow is loaded before they begin, without its messages. The
+# others load it when they need it, or never.
 NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export")
 
 
@@ -79,6 +80,7 @@ class Terminal:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
+        """Writes a text without control sequences."""
         return self.rich_proxied_file.write(errors.printable(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -89,6 +91,7 @@ class _Lines(logging.Formatter):
     """Escapes log lines, which bypass `Terminal` while rich shows a progress line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
         return errors.printable(super().format(record))
 
 
@@ -101,13 +104,19 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Formats help: most flags take one line, and examples are never broken."""
+    """Formats help: most flags take one line, and examples are never broken.
+
+    Args:
+        prog: the command, as argparse passes it.
+        options: others of `argparse.HelpFormatter`.
+    """
 
     def __init__(self, prog: str, **options: Any):
         # Wide enough for most flags with their value, so that they take one line.
         super().__init__(prog, **{"max_help_position": 30, **options})
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Returns a paragraph in lines of at most ``width`` columns."""
         # An example command stays on one line, so that it can be copied whole.
         if text.startswith("example:"):
             return text
@@ -115,7 +124,7 @@ class _HelpFormatter(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def parse(argv: list[str]):
+def parse(argv: list[str]) -> argparse.Namespace:
     """Parses the command line; wrong flags exit with 2 and a message.
 
     Args:
@@ -158,7 +167,14 @@ def parse(argv: list[str]):
 
 
 def _with_flag_files(words: list[str]) -> list[str]:
-    """Replaces each ``--flagfile FILE`` by the flags in that file, one per line."""
+    """Replaces each ``--flagfile FILE`` by the flags in that file, one per line.
+
+    Args:
+        words: of the command line, without the program's name.
+
+    Raises:
+        UsageError: if a file can't be read.
+    """
     if not any(word.startswith(("--flagfile", "-flagfile")) for word in words):
         return words
 
@@ -179,6 +195,10 @@ def _refuse_empty_words(
 
     As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
     unset.
+
+    Args:
+        arguments: the parsed flags.
+        command: has the flags; those of its subcommands are checked too.
     """
     free_texts = ("gin_binding", "arguments")
     for parser in (command, *_subparsers(command).values()):
@@ -186,6 +206,7 @@ def _refuse_empty_words(
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
             may_be_empty = action.default == "" or action.dest in free_texts
+
             if empty and not may_be_empty:
                 name = (action.option_strings or [action.metavar or action.dest])[0]
                 command.error(
@@ -205,12 +226,17 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     """Returns the parser; only commands among ``words`` get their flags.
 
     Importing all commands takes longer than running some of them.
+
+    Args:
+        words: of the command line, without the program's name.
     """
     from tfasr import __version__
 
     words = list(words)
 
     class Parser(argparse.ArgumentParser):
+        """A parser with our words for ``--help``, and with advice in its errors."""
+
         def __init__(self, **options: Any):
             super().__init__(add_help=False, **options)
             self.add_argument(
@@ -218,6 +244,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             )
 
         def error(self, message: str):
+            """Exits with 2 and a message on standard error."""
             # argparse names the wrong word, but not the right one.
             flags = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], flags, self.prog))
@@ -255,8 +282,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
         examples = command_examples(module)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
-            _add_flag_file(subparser)
-            _add_verbosity(subparser)
+            _add_common_flags(subparser)
             subparser.formatter_class = _HelpFormatter
             # From the docstring, without the command's name and backquotes.
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
@@ -275,8 +301,11 @@ def command_module(name: str) -> ModuleType:
     """Imports the file of a command, ``tfasr/commands/NAME.py``.
 
     It has ``add_arguments(parser)``, ``run(arguments)``, which returns the exit code or
-    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may have
-    ``check(arguments)``, see `_check_early`.
+    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may
+    have ``check(arguments)``, see `_check_early`.
+
+    Args:
+        name: one of `COMMANDS`.
     """
     return importlib.import_module(f"tfasr.commands.{name}")
 
@@ -291,6 +320,9 @@ def command_examples(module: ModuleType) -> dict[str, str]:
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
     """Returns ". Did you mean ..." for a misspelt word, or what lists the words.
+
+    >>> _meant("unrecognized", ["--epoch"], ["--epochs", "--seed"], "tfasr train")
+    '. tfasr help train lists them.'
 
     Args:
         message: argparse's.
@@ -324,7 +356,14 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads the modules of ``--import`` first: other flags' choices depend on them."""
+    """Loads the modules of ``--import`` first: other flags' choices depend on them.
+
+    Args:
+        words: of the command line, without the program's name.
+
+    Raises:
+        UsageError: if a module can't be imported.
+    """
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
@@ -339,12 +378,13 @@ def _load_plugins(words: list[str]) -> None:
     with without_noise():
         for name in names:
             load_plugin(name)
+
         if "tensorflow" in sys.modules:
             load_tensorflow()
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Returns the parsers of a parser's commands, by name."""
+    """Returns the parsers of a parser's commands, by name; {} if it has none."""
     parsers = {}
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -353,8 +393,19 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return parsers
 
 
-def _add_verbosity(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--quiet`` and ``--verbose``; without them, neither attribute is there."""
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that all commands have, for which `run` and `parse` look.
+
+    They have no defaults: a flag before a subcommand would be overwritten by the
+    default of the same flag behind it. `_with_flag_files` reads the files of
+    ``--flagfile`` before anything is parsed.
+    """
+    parser.add_argument(
+        "--flagfile",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="flags from a text file, one a line; repeatable",
+    )
     parser.add_argument(
         "-q",
         "--quiet",
@@ -371,16 +422,6 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_flag_file(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--flagfile`` to a command's help; `_with_flag_files` reads the files."""
-    parser.add_argument(
-        "--flagfile",
-        default=argparse.SUPPRESS,
-        metavar="FILE",
-        help="flags from a text file, one a line; repeatable",
-    )
-
-
 def _add_import(parser: argparse.ArgumentParser) -> None:
     """Adds ``--import`` to a command's help; `_load_plugins` loads the modules."""
     parser.add_argument(
@@ -392,7 +433,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Runs the parsed command and returns the exit code.
 
     Args:
@@ -401,33 +442,16 @@ def run(arguments) -> int:
     Raises:
         Exception: a defect of tfasr or a library, which needs a traceback.
     """
-    # It is None if it was closed, as by >&-.
-    if sys.stdout is None:
-        sys.stdout = io.TextIOWrapper(io.BytesIO())
-    if hasattr(sys.stdout, "reconfigure"):
-        # Names of folders that aren't valid UTF-8 must not end a report.
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines("%(message)s"))
-
     # Without the flags, neither attribute is there.
     verbose = getattr(arguments, "verbose", False)
-    quiet = getattr(arguments, "quiet", False)
-    if verbose:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
-
-    level = logging.WARNING if quiet else logging.INFO
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-    # Live progress lines are shown according to this logger's level.
-    logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
+    _set_up_output(verbose=verbose, quiet=getattr(arguments, "quiet", False))
 
     # bench needs TensorFlow for the model of a run or preset, not to decode
     # log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     named = any(source is not None for source in sources)
     has_model = arguments.command == "bench" and named
+
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:
@@ -435,20 +459,11 @@ def run(arguments) -> int:
 
         _check_early(arguments)
         if needs_tensorflow:
-            # Imported here: --help doesn't need it.
-            from tfasr.kit.process import load_tensorflow
-
-            load_tensorflow()
-            errors.check_memory()
-
-            for name in ("absl", "tensorflow"):
-                logging.getLogger(name).setLevel(
-                    logging.NOTSET if verbose else logging.WARNING
-                )
+            _load_tensorflow(verbose)
 
         status = arguments.run(arguments) or 0
+        # An error such as a full disk is still explained here.
         if sys.stdout is not None:
-            # An error such as a full disk is still explained here.
             sys.stdout.flush()
 
         return status
@@ -469,14 +484,78 @@ def run(arguments) -> int:
         return status
 
 
+def _set_up_output(*, verbose: bool, quiet: bool) -> None:
+    """Prepares standard output and the log for a command.
+
+    Results go to standard output, and the log to standard error.
+
+    Args:
+        verbose: whether TensorFlow logs everything.
+        quiet: whether only warnings and errors are logged.
+    """
+    # It is None if it was closed, as by >&-.
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
+
+    # Names of folders that aren't valid UTF-8 must not end a report.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+    if verbose:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+    # Live progress lines are shown according to the level of tfasr's own logger.
+    logging.getLogger("tfasr").setLevel(logging.NOTSET)
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+        logging.getLogger("tfasr").setLevel(logging.WARNING)
+
+
+def _load_tensorflow(verbose: bool) -> None:
+    """Loads TensorFlow before a command that needs it.
+
+    Args:
+        verbose: whether it, and absl, log everything.
+
+    Raises:
+        MemoryError: if so little is left that the command would hang.
+    """
+    # Imported here: --help doesn't need it.
+    from tfasr.kit.process import load_tensorflow
+
+    load_tensorflow()
+    errors.check_memory()
+
+    # TensorFlow sets these levels when it is imported.
+    level = logging.WARNING
+    if verbose:
+        level = logging.NOTSET
+
+    for name in ("absl", "tensorflow"):
+        logging.getLogger(name).setLevel(level)
+
+
 def _forget_output() -> None:
-    """Drops unwritten standard output, which Python would try to write again at exit."""
+    """Drops unwritten standard output, which Python would try to write again at exit.
+
+    Its error would then follow the message that was printed.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_early(arguments: argparse.Namespace) -> None:
-    """Finds mistakes before TensorFlow is loaded; the commands that measure don't load it."""
+    """Finds mistakes before TensorFlow is loaded, which takes seconds.
+
+    The commands that measure don't load it, so only their own checks are made.
+
+    Raises:
+        UsageError: for a mistake.
+    """
     if arguments.command not in MEASURING:
         imported("tfasr.commands.early", "the command").check(arguments)
 
@@ -503,9 +582,11 @@ def _reported(error: BaseException, command: str = "") -> int | None:
         message = error
         status = 2
     elif isinstance(error, ModuleNotFoundError):
-        message = errors.lacking(
-            error, "the command" if command else "the command line"
-        )
+        what = "the command"
+        if not command:
+            what = "the command line"
+
+        message = errors.lacking(error, what)
         status = 2
     elif command and isinstance(error, RunError):
         message = error
@@ -527,7 +608,11 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 
 
 def main() -> None:
-    """Runs the ``tfasr`` script: parses the command line, then runs the command."""
+    """Runs the ``tfasr`` script: parses the command line, then runs the command.
+
+    Whatever happens before a command runs, such as a wrong flag or a plug-in that
+    can't be imported, is reported here.
+    """
     try:
         # Shows where native code, such as TensorFlow's, crashed. It fails if standard
         # error is closed.

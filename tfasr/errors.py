@@ -20,20 +20,33 @@ if TYPE_CHECKING:
 
 
 class UsageError(ValueError):
-    """The request is wrong: a flag, preset, folder or value. The command line exits with 2."""
+    """The request is wrong: a flag, preset, folder or value.
+
+    Attributes:
+        exit_code: of the command line.
+    """
 
     exit_code = 2
 
 
 class RunError(RuntimeError):
-    """The request was right but the work failed, as on a full disk. Finished files stay."""
+    """The request was right but the work failed, as on a full disk.
+
+    Files that were finished before stay.
+
+    Attributes:
+        exit_code: of the command line; a subclass may have another one.
+    """
 
     exit_code = 1
 
 
 @contextlib.contextmanager
 def wrong_values_are_wrong_use() -> Iterator[None]:
-    """Turns a TypeError or ValueError of a user's config into a UsageError."""
+    """Turns a TypeError or ValueError of the block into a UsageError.
+
+    It is for blocks that make configs of a user's values.
+    """
     try:
         yield
     except UsageError:
@@ -44,6 +57,8 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
 
 # Characters that move a terminal's cursor, colour it or reverse its text.
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+
+# What `printable` escapes in any text, and in what must be one line.
 _UNPRINTABLE = re.compile(f"[{_CONTROLS}]")
 _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
 
@@ -53,6 +68,9 @@ def stderr_console(**options: Any) -> "Console":
 
     While rich updates a line, it replaces ``sys.stderr``, and it can't find the
     terminal itself.
+
+    Args:
+        options: those of `rich.console.Console`.
     """
     # Imported here: few commands need it.
     from rich.console import Console
@@ -61,12 +79,21 @@ def stderr_console(**options: Any) -> "Console":
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """Escapes what a terminal would execute; with ``one_line``, line breaks and tabs too."""
-    unwanted = _BREAKING if one_line else _UNPRINTABLE
+    """Escapes what a terminal would execute.
+
+    Args:
+        text: of a file or a file's name, which anyone may have written.
+        one_line: whether to escape line breaks and tabs too.
+    """
+    unwanted = _UNPRINTABLE
+    if one_line:
+        unwanted = _BREAKING
+
     return unwanted.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-# For difflib: "epoch" resembles "epochs", "fast" doesn't resemble "format".
+# The least ratio of difflib for similar words: "epoch" resembles "epochs", "fast"
+# doesn't resemble "format".
 _ALIKE = 0.7
 
 
@@ -75,6 +102,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     >>> nearest("--Epoch", ["epochs", "seed"])
     'epochs'
+
+    Args:
+        name: what a user wrote.
+        known: what it may mean.
     """
     # Imported here: most commands need no advice.
     import difflib
@@ -89,7 +120,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Returns a name as `nearest` compares it."""
+    """Returns a name as `nearest` compares it.
+
+    >>> _plain("--Batch-size")
+    'batch_size'
+    """
     return name.lower().strip("-@").replace("-", "_")
 
 
@@ -97,6 +132,9 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Returns " Did you mean X?", or ``otherwise`` if no known name is similar.
 
     It begins with a space, as it is the last part of a message.
+
+    >>> did_you_mean("cunet", ["conformer", "unet"], "See the list.")
+    ' Did you mean unet?'
     """
     near = nearest(name, known)
     if near:
@@ -118,24 +156,27 @@ def received_path(
         otherwise: what to do about a missing path if nothing around it is similar.
     """
     path = Path(name)
+    if path.is_dir():
+        return f"Received: {name}, which is a folder that can't be used here."
     if path.exists():
-        kind = "a folder" if path.is_dir() else "a file"
-        return f"Received: {name}, which is {kind} that can't be used here."
+        return f"Received: {name}, which is a file that can't be used here."
 
     around = {}
     if path.parent.is_dir():
         around = {each.name: str(each) for each in path.parent.iterdir()}
 
     near = nearest(path.name, [*around, *others])
-    meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
+    if near:
+        otherwise = f"Did you mean {around.get(near, near)}?"
 
-    return f"Received: {name}, which does not exist. {meant}"
+    return f"Received: {name}, which does not exist. {otherwise}"
 
 
+# The message of a process without memory.
 _NO_MEMORY = (
-    "The memory that this process may use is full. Finished files are kept: try a smaller "
-    "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
-    "train continues with --resume."
+    "The memory that this process may use is full. Finished files are kept: try a "
+    "smaller PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run "
+    "the command again; train continues with --resume."
 )
 
 # The disk or the user's share of it is full.
@@ -143,8 +184,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # What to do about an error of the operating system.
 _CAUSES = {
-    errno.EACCES: "this user may not read or write it: change its permissions, or choose another",
-    errno.EPERM: "this user may not change it: change its permissions, or choose another",
+    errno.EACCES: (
+        "this user may not read or write it: change its permissions, or choose another"
+    ),
+    errno.EPERM: (
+        "this user may not change it: change its permissions, or choose another"
+    ),
     errno.EROFS: "its file system is read-only: choose another",
     errno.EEXIST: "it exists already and isn't a folder: choose another",
     errno.ENOTDIR: "a part of its path is a file, not a folder: choose another",
@@ -157,17 +202,27 @@ _CAUSES = {
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
 }
 
+# Those of them of which the machine is the cause, not the named file.
+_OF_MACHINE = (errno.EIO, errno.EMFILE, errno.EFBIG)
+
 
 def explained(error: OSError) -> tuple[str, int]:
     """Returns a message for an error of the operating system, and the exit code.
 
     The code is 1 if the machine is the cause, 2 if the named file is.
+
+    >>> explained(OSError(errno.EROFS, "Read-only", "a.txt"))[1]
+    2
     """
     if error.errno in _FULL:
-        where = f" that holds {error.filename}" if error.filename else ""
+        where = ""
+        if error.filename:
+            where = f" that holds {error.filename}"
+
         return (
-            f"The disk{where} is full ({error.strerror}). Finished files are kept: free some "
-            "space, and run the command again; train continues with --resume.",
+            f"The disk{where} is full ({error.strerror}). Finished files are kept: "
+            "free some space, and run the command again; train continues with "
+            "--resume.",
             1,
         )
 
@@ -178,7 +233,9 @@ def explained(error: OSError) -> tuple[str, int]:
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
 
-    status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
+    status = 2
+    if error.errno in _OF_MACHINE:
+        status = 1
 
     return (
         f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).",
@@ -193,17 +250,23 @@ _MEMORY_MESSAGES = (
     "annot allocate memory",
 )
 
-# With less than this left, any error may be one of memory.
+# With less than this left, 256 MiB, any error may be one of memory.
 _NEAR_BYTES = 256 * 2**20
 
-# More than a stack; no command that needs TensorFlow works with less.
+# 64 MiB, more than a thread's stack; no command that needs TensorFlow works with less.
 _THREAD_BYTES = 64 * 2**20
+
+# How many characters of an error a message quotes.
+_QUOTED = 300
 
 
 def out_of_memory(error: BaseException) -> str | None:
     """Returns a message if memory is full or nearly full, else None.
 
     Any error can follow from full memory, also one that names something else.
+
+    Args:
+        error: any that was raised.
     """
     of_system = isinstance(error, RuntimeError | ImportError | OSError)
     named = of_system and any(words in str(error) for words in _MEMORY_MESSAGES)
@@ -214,7 +277,7 @@ def out_of_memory(error: BaseException) -> str | None:
     if spare_bytes is None or spare_bytes > _NEAR_BYTES:
         return None
 
-    reason = " ".join(str(error).split())[:300]
+    reason = " ".join(str(error).split())[:_QUOTED]
 
     return f"{_NO_MEMORY} ({type(error).__name__}: {reason})"
 
@@ -258,6 +321,9 @@ def extra(name: str) -> str:
     """Returns the words that follow ``pip install`` to get an extra.
 
     An extra of tfasr-measure has the same name in tfasr.
+
+    Args:
+        name: the extra's, such as "gpu".
     """
     if is_measure_only():
         return f"'tfasr-measure[{name}]'"
@@ -289,14 +355,27 @@ _EXTRAS = {"absl-py": "flagfile", "vl-convert-python": "figures"}
 
 
 def needed(package: str, what: str) -> ModuleType:
-    """Imports a package that ``what`` needs; a missing one's error says what to do."""
+    """Returns a package's module; the error for a missing one says what to do.
+
+    Args:
+        package: the module's name, one of `_PACKAGES`.
+        what: needs it, for the error.
+    """
     # Looked up first, as TensorFlow warns about imports in the functions that it
     # traces.
     return sys.modules.get(package) or imported(package, what)
 
 
 def imported(module: str, what: str) -> ModuleType:
-    """Imports a module; the error for a package that it lacks says what to do."""
+    """Imports a module; the error for a package that it lacks says what to do.
+
+    Args:
+        module: its dotted name.
+        what: needs it, such as "--history".
+
+    Raises:
+        ModuleNotFoundError: with a message for users if tfasr knows the package.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -320,7 +399,8 @@ def optional_package(package: str, what: str, install: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UsageError(
-            f"{what} needs {package}, which is not installed ({error}): pip install {install}."
+            f"{what} needs {package}, which is not installed ({error}): pip install "
+            f"{install}."
         ) from error
 
 
@@ -344,10 +424,14 @@ def lacking(error: ImportError, what: str) -> str | None:
         return None
 
     if is_measure_only():
-        wanted = extra(_EXTRAS[package]) if package in _EXTRAS else package
+        wanted = package
+        if package in _EXTRAS:
+            wanted = extra(_EXTRAS[package])
+
         return f"{what} needs {package}, which is not installed: pip install {wanted}."
 
     return (
-        f"{what} needs {package}, which is not installed: pip install {package}, or pip install "
-        "tfasr for everything. docs/light_install.md lists what works without it."
+        f"{what} needs {package}, which is not installed: pip install {package}, or "
+        "pip install tfasr for everything. docs/light_install.md lists what works "
+        "without it."
     )

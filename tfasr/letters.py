@@ -23,7 +23,6 @@ _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
 # A BCP 47 tag, or a locale of POSIX such as "de_AT".
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
-
 # The dot of i, as a separate character; its combining class is that of all marks above
 # a letter.
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
@@ -31,9 +30,13 @@ _ABOVE = 230
 
 
 def _marks(above: bool) -> str:
-    """Returns the combining marks above a letter, or all others, for a pattern."""
+    """Returns the combining marks above a letter, or all others, for a pattern.
+
+    They are those of Unicode's block Combining Diacritical Marks.
+    """
     marks = (chr(point) for point in range(0x300, 0x370))
     classes = ((mark, unicodedata.combining(mark)) for mark in marks)
+
     return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
 
 
@@ -54,9 +57,11 @@ def primary_language(tag: str) -> str:
     """
     if not tag:
         return ""
+
     if not _TAG.fullmatch(tag):
         raise UsageError(
-            f"--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: {tag[:40]!r}."
+            "--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: "
+            f"{tag[:40]!r}."
         )
 
     language = re.split("[-_]", tag)[0].lower()
@@ -91,6 +96,8 @@ def lower(text: str, language: str = "") -> str:
 def upper(text: str, language: str = "") -> str:
     """Returns ``text`` in upper case, in NFC, by the rules of a language.
 
+    It is for reports that show errors in capitals.
+
     >>> upper("istanbul", "tr")
     'İSTANBUL'
     """
@@ -111,6 +118,9 @@ APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
 # Between two letters. What is at the edge of a word may be a quotation mark.
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
 
+# An apostrophe that isn't between letters.
+_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
+
 # Lengthens the line between two letters, and is never pronounced.
 TATWEEL = "\N{ARABIC TATWEEL}"
 
@@ -118,21 +128,29 @@ TATWEEL = "\N{ARABIC TATWEEL}"
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 
-# What transcripts have for noises, and numbers in digits.
+# What transcripts have for noises, such as <unk> and [laughter], and numbers in digits.
 _MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
 _NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def apostrophes_within_words(text: str) -> Counter[str]:
-    """Counts each kind of apostrophe between two letters."""
+    """Counts each kind of apostrophe between two letters.
+
+    >>> apostrophes_within_words("l’amour, 'tis")
+    Counter({'’': 1})
+    """
     return Counter(_WITHIN_WORD.findall(text))
 
 
 def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> str:
-    """Replaces all kinds of apostrophes between letters by ', but for those ``kept``.
+    """Replaces all kinds of apostrophes between letters by '.
 
     >>> with_plain_apostrophes("l’amour")
     "l'amour"
+
+    Args:
+        text: in any language.
+        kept: characters to leave as they are, such as those of an alphabet.
     """
     if text.isascii() and "`" not in text:
         return text
@@ -140,8 +158,20 @@ def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> s
     return _WITHIN_WORD.sub(lambda match: match[0] if match[0] in kept else "'", text)
 
 
+def without_stray_apostrophes(text: str) -> str:
+    """Removes apostrophes that aren't between letters.
+
+    >>> without_stray_apostrophes("'it's the dogs'")
+    "it's the dogs"
+    """
+    return _STRAY_APOSTROPHE.sub("", text)
+
+
 def without_edge_joiners(text: str) -> str:
-    """Removes joiners that join nothing: at the beginning and the end of words."""
+    """Removes joiners that join nothing: at the beginning and the end of words.
+
+    They are invisible, and would make a word differ from the same one without them.
+    """
     return _EDGE_JOINERS.sub("", text)
 
 
@@ -161,8 +191,10 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
     """
     for match in _MARKERS.finditer(text):
         yield "markers", match[0]
+
     for match in _NUMBERS.finditer(text):
         yield "numbers", match[0]
+
     if text.isascii():
         return
 
@@ -179,7 +211,8 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
 def is_compatibility(character: str) -> bool:
     """Whether Unicode has a character only for other encodings: ligatures, full width.
 
-    An example is "ﬁ", which readers take for "fi".
+    >>> is_compatibility("ﬁ"), is_compatibility("f")
+    (True, False)
     """
     canonical = unicodedata.normalize("NFC", character)
     return unicodedata.normalize("NFKC", character) != canonical

@@ -23,8 +23,8 @@ class NormaliserKind:
     """A rule.
 
     Attributes:
-        apply: returns a text as the rule writes it, from the text and its language, "" if
-            unknown.
+        apply: returns a text as the rule writes it, from the text and its language, ""
+            if unknown.
         package: whose version belongs to the rule; "" for tfasr's own.
     """
 
@@ -32,6 +32,7 @@ class NormaliserKind:
     package: str = ""
 
 
+# All rules, by the values of ``--normalise``.
 NORMALISERS: Registry[NormaliserKind] = Registry(
     "normaliser",
     {
@@ -58,21 +59,25 @@ _POINT_LANGUAGES = (
     "te",
 )
 
-# What is left of numbers such as 1:30, and apostrophes that aren't between letters.
+# What is left of numbers such as 1:30.
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,:](?=\d)")
-_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def check_normaliser(name: str, language: str) -> None:
     """Raises UsageError unless a normaliser can be used for a language.
 
     A name may be unknown, its package missing or the language unfit.
+
+    Args:
+        name: of the rule.
+        language: BCP 47 tag of the texts; "" if unknown.
     """
     if name not in NORMALISERS:
         raise UsageError(
             f"--normalise must be one of {NORMALISERS.listed()}. Received: {name!r}."
         )
 
+    # A number and a letter are what rules need packages and languages for.
     normalised("1 a", name, language)
 
 
@@ -91,10 +96,15 @@ def normalised(text: str, name: str, language: str = "") -> str:
 
 
 def described(name: str, language: str = "") -> str:
-    """Describes a normaliser for comparisons: name, language, package's version."""
+    """Describes a normaliser for comparisons: name, language, package's version.
+
+    >>> described("plain-1", "de-AT")
+    'plain-1 of de'
+    """
     words = [name]
     if language:
         words.append(f"of {letters.primary_language(language)}")
+
     package = NORMALISERS[name].package
     if package:
         words.append(f"({package} {importlib.metadata.version(package)})")
@@ -106,13 +116,16 @@ def _plain_1(text: str, language: str) -> str:
     """Removes case, punctuation, markers and ways of typing.
 
     Letters, digits and spaces are left.
+
+    >>> _plain_1("Well-known: 1,234 [laughter]", "en")
+    'well known 1234'
     """
     text = _with_numbers(letters.without_markers(text), language, str)
     text = _BETWEEN_DIGITS.sub(" ", text)
     # The fraction slash of ½ is a space, so that 1 and 2 stay apart.
     text = unicodedata.normalize("NFKC", text).replace("\N{FRACTION SLASH}", " ")
     text = letters.lower(text.replace(letters.TATWEEL, ""), language)
-    text = _STRAY_APOSTROPHE.sub("", letters.with_plain_apostrophes(text))
+    text = letters.without_stray_apostrophes(letters.with_plain_apostrophes(text))
     text = "".join(map(_spoken_character, text))
 
     return " ".join(letters.without_edge_joiners(text).split())
@@ -124,12 +137,18 @@ def _spoken_character(character: str) -> str:
     if category[0] not in "PSC" or character in letters.JOINERS or character == "'":
         return character
 
-    separates = category in ("Pd", "Cc") or character in "/|\\"
-    return " " if separates else ""
+    if category in ("Pd", "Cc") or character in "/|\\":
+        return " "
+
+    return ""
 
 
 def _spoken_1(text: str, language: str) -> str:
-    """As plain-1, with numbers in words."""
+    """Does what plain-1 does, and writes numbers in words.
+
+    Raises:
+        UsageError: as `_in_words`, if the text has a number.
+    """
     text = unicodedata.normalize("NFKC", letters.without_markers(text))
     in_words = _with_numbers(text, language, lambda number: _in_words(number, language))
 
@@ -137,13 +156,21 @@ def _spoken_1(text: str, language: str) -> str:
 
 
 def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> str:
-    """Replaces numbers by what ``written`` makes of "1234.5".
+    """Replaces numbers by what ``written`` makes of them.
 
-    Separators of thousands are left out, whichever the language uses.
+    Args:
+        text: has the numbers, as the language writes them.
+        language: decides what separates thousands and fractions.
+        written: gets a number such as "1234.5".
     """
-    point, group = (".", ",") if language in _POINT_LANGUAGES else (",", ".")
+    point = ","
+    group = "."
+    if language in _POINT_LANGUAGES:
+        point = "."
+        group = ","
 
     def replaced(match: re.Match[str]) -> str:
+        """Returns what takes a number's place, apart from the words around it."""
         return f" {written(match[0].replace(group, '').replace(point, '.'))} "
 
     return _number(point, group).sub(replaced, text)
@@ -151,7 +178,12 @@ def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> st
 
 @cache
 def _number(point: str, group: str) -> re.Pattern[str]:
-    """Returns the pattern of a number that stands alone, with or without thousands."""
+    """Returns the pattern of a number that stands alone.
+
+    Args:
+        point: separates the fraction.
+        group: separates thousands, if the number has such separators.
+    """
     integer = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
     return re.compile(rf"(?<!\w){integer}(?:{re.escape(point)}\d+)?(?!\w)")
 
@@ -164,21 +196,24 @@ def _in_words(number: str, language: str) -> str:
     """
     if not language:
         raise UsageError(
-            "The normaliser spoken-1 writes numbers in a language's words. Name it, such as "
-            "--language en."
+            "The normaliser spoken-1 writes numbers in a language's words. Name it, "
+            "such as --language en."
         )
 
     with optional_package("the num2words package", "spoken-1", extra("normalisers")):
         from num2words import num2words
 
+    # A whole number, such as 3.0, has no fraction in words.
     value = Decimal(number)
+    if value % 1 == 0:
+        value = int(value)
 
     try:
-        return num2words(value if value % 1 else int(value), lang=language)
+        return num2words(value, lang=language)
     except NotImplementedError as error:
         raise UsageError(
-            f"num2words must know the language. Received: --language {language}. Use plain-1, "
-            "which leaves digits as they are."
+            f"num2words must know the language. Received: --language {language}. Use "
+            "plain-1, which leaves digits as they are."
         ) from error
 
 

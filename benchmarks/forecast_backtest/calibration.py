@@ -18,13 +18,15 @@ _ROUNDS = 60
 
 
 def weights_of(cuts: Sequence[Cut]) -> np.ndarray:
-    """Returns weights: each tenth of the way of each source counts alike, in it each run."""
+    """Returns weights: each tenth of the way of each source counts alike, in it each
+    run."""
     cells = [(c.curve.source, c.tenth) for c in cuts]
     runs = [
         (*cell, c.curve.group, c.curve.run) for cell, c in zip(cells, cuts, strict=True)
     ]
     looks = Counter(runs)
     voters = Counter(run[:2] for run in set(runs))
+
     return np.array([1 / looks[run] / voters[run[:2]] for run in runs])
 
 
@@ -35,15 +37,15 @@ def regression(
     own = weights
     for _ in range(_ROUNDS):
         root = np.sqrt(own)
-        found = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
-        rest = y - x @ found
+        result = np.linalg.lstsq(x * root[:, None], y * root, rcond=None)[0]
+        rest = y - x @ result
         own = (
             weights
             * np.where(rest > 0, quantile, 1 - quantile)
             / np.maximum(abs(rest), 2e-3)
         )
 
-    return found
+    return result
 
 
 def calibrated(cuts: Sequence[Cut]) -> dict[str, dict[str, np.ndarray]]:
@@ -71,15 +73,16 @@ def _calibrated(cuts: Sequence[Cut]) -> dict[str, np.ndarray]:
     (x, y), weights = _regressed(known), weights_of(known)
     middle = regression(x, y, weights, MIDDLE)
     grid = ends_grid(np.array([cut.present.traits for cut in known]), y)
-    found = {"latest": latest, "middle": middle}
+    result = {"latest": latest, "middle": middle}
+
     for name, quantile in ENDS.items():
         fitted = [name != "next" or cut.curve.hit - cut.count == 1 for cut in known]
         own = weights_of(
             [cut for cut, is_fitted in zip(known, fitted, strict=True) if is_fitted]
         )
-        found[name] = regression(grid[fitted], (x @ middle)[fitted], own, quantile)
+        result[name] = regression(grid[fitted], (x @ middle)[fitted], own, quantile)
 
-    return found
+    return result
 
 
 def _regressed(cuts: Sequence[Cut]) -> tuple[np.ndarray, np.ndarray]:
@@ -102,10 +105,15 @@ def given_up_at(cuts: Sequence[Cut], budget_s: float) -> float | None:
         now = points[cut.count - 1].elapsed_s
         if now >= budget_s:
             return None
-        pace = pace_s(points[: cut.count]) if cut.present else math.nan
-        late = pace > 0 and now + pace * cut.present.surely > budget_s
+
+        late = False
+        if cut.present:
+            pace = pace_s(points[: cut.count])
+            late = pace > 0 and now + pace * cut.present.surely > budget_s
+
         if late and before:
             return now
+
         before = late
 
     return None
@@ -120,6 +128,7 @@ def write_coefficients(
         rows += f'    "{rule}": {{\n'
         for name, own in coefficients.items():
             rows += f'        "{name}": ({", ".join(map(str, own))}),\n'
+
         rows += "    },\n"
 
     path.write_text(f"COEFFICIENTS = {{\n{rows}}}\n", encoding="utf-8")

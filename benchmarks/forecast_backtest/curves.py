@@ -91,7 +91,9 @@ def read_curves(folders: dict[str, Path]) -> list[Curve]:
                 points = load_log(log).accuracy_curve("wer", SOURCES[source].policy)
                 if not points:
                     continue
+
                 target = _target(source, group.name, points)
+
                 for times, window in itertools.product(TIMES_TARGET, WINDOWS):
                     value = min(1.0, times * target)
                     curve = make_curve(

@@ -13,8 +13,14 @@ from tfasr.tta.forecast import evaluations_left, rule_of
 BUDGETS = (1.0, 1.2, 1.5, 2.0)
 # These don't calibrate.
 TESTED_ONLY = (
-    "tfasr", "two falls", "step decay", "restarts", "longer restarts", "two plateaus", "divergence",
-)  # fmt: skip
+    "tfasr",
+    "two falls",
+    "step decay",
+    "restarts",
+    "longer restarts",
+    "two plateaus",
+    "divergence",
+)
 # The share of looks with an interval below which coverage isn't judged.
 FEWEST_SPOKEN = 0.05
 BAND = (0.73, 0.87)
@@ -33,9 +39,12 @@ class Votes:
         runs: dict[tuple[str, str], list[float]] = {}
         for curve, value in looks:
             runs.setdefault((curve.group, curve.run), []).append(float(value))
+
         self.by_group: dict[str, list[float]] = {}
+
         for (group, _), values in runs.items():
             self.by_group.setdefault(group, []).append(float(np.mean(values)))
+
         self.runs = len(runs)
 
     @property
@@ -43,11 +52,14 @@ class Votes:
         return _mean([vote for votes in self.by_group.values() for vote in votes])
 
     def error(self, rng: np.random.Generator) -> float | None:
-        """Returns the standard error of the mean, by a bootstrap over systems, then runs."""
+        """Returns the standard error of the mean, by a bootstrap over systems, then
+        runs."""
         groups = list(self.by_group.values())
         if self.runs < 2:
             return None
+
         means = []
+
         for _ in range(_RESAMPLES):
             chosen = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
             drawn = [
@@ -67,10 +79,14 @@ def looked(curves: Sequence[Curve]) -> Cuts:
 def judged(
     own: Cuts, coefficients: dict[str, dict[str, np.ndarray]]
 ) -> list[dict[str, Any]]:
-    """Returns what was said at each look at a run that met its target, and what came."""
+    """Returns what was said at each look at a run that met its target, and what
+    came."""
     rows = []
     for curve, cuts in own:
-        for cut in cuts if curve.hit else []:
+        if not curve.hit:
+            continue
+
+        for cut in cuts:
             left = None
             if cut.present is not None:
                 left = evaluations_left(
@@ -91,11 +107,14 @@ def judged(
 
 
 def log_linear(cut: Cut) -> float:
-    """Returns the evaluations left by a line through the logarithms of the last five."""
+    """Returns the evaluations left by a line through the logarithms of the last
+    five."""
     values = np.array([point.value for point in cut.curve.points[: cut.count]])[-5:]
     if not (values > 0).all() or not np.isfinite(values).all():
         return math.inf
+
     slope = np.polyfit(np.arange(values.size), np.log(values), 1)[0]
+
     if slope < 0:
         return max(1.0, math.log(cut.curve.target / values[-1]) / slope)
 
@@ -112,11 +131,9 @@ def summary(rows: Sequence[dict[str, Any]], rng: np.random.Generator) -> dict[st
         "held": held.mean,
         "held_error": held.error(rng),
         "sooner": Votes([(row["curve"], row["sooner"]) for row in spoken]).mean,
-        "width": float(np.median([row["width"] for row in spoken])) if spoken else None,
-        "error": float(np.median([row["error"] for row in spoken])) if spoken else None,
-        "naive_error": float(np.median([row["naive"] for row in spoken]))
-        if spoken
-        else None,
+        "width": _median([row["width"] for row in spoken]),
+        "error": _median([row["error"] for row in spoken]),
+        "naive_error": _median([row["naive"] for row in spoken]),
     }
 
 
@@ -149,17 +166,21 @@ def by_system(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, 
     systems: dict[str, list[dict[str, Any]]] = {}
     for row in own:
         systems.setdefault(row["curve"].group, []).append(row)
+
     each = [summary(rows, rng) for rows in systems.values()]
     each = [
         system
         for system in each
         if system["runs"] > 1 and system["spoke"] >= FEWEST_SPOKEN
     ]
+
     if not each:
         return {}
+
     held = [system["held"] for system in each]
     errors = [system["held_error"] for system in each]
     low, high = BAND
+
     return {
         "systems": len(each),
         **{name: float(np.quantile(held, q))
@@ -170,7 +191,8 @@ def by_system(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, 
 
 
 def given_up(tested: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Returns how many runs are given up that would have met their target within the budget.
+    """Returns how many runs are given up that would have met their target within the
+    budget.
 
     A run is looked at until its end. Half of the time it takes is a budget that it
     misses.
@@ -198,18 +220,29 @@ def given_up(tested: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
                 for c, s in at
                 if s is not None
             ]
-            row["saved"] = float(np.median(saved)) if saved else None
+            row["saved"] = _median(saved)
             rows.append(row)
 
     return rows
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
+    if not len(values):
+        return None
+
+    return float(np.mean(values))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    if not len(values):
+        return None
+
+    return float(np.median(values))
 
 
 def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
-    """Returns coefficients of one half of the systems, and how they did on the other."""
+    """Returns coefficients of one half of the systems, and how they did on the
+    other."""
     rng = np.random.default_rng(seed)
     calibrating: set[tuple[str, str]] = set()
     for source in sorted({curve.source for curve in curves} - set(TESTED_ONLY)):
@@ -232,6 +265,7 @@ def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
         ).items()
     }
     rows = judged(tested, coefficients)
+
     return {
         "coefficients": {
             rule: {name: values.tolist() for name, values in of_rule.items()}
@@ -249,7 +283,8 @@ def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
 def never_rows(
     tested: Cuts, coefficients: dict[str, dict[str, np.ndarray]]
 ) -> list[dict[str, Any]]:
-    """Returns what was said of runs that never met the target while they were logged."""
+    """Returns what was said of runs that never met the target while they were
+    logged."""
     rows = []
     for source in dict.fromkeys(curve.source for curve, _ in tested):
         looks = []
@@ -257,10 +292,12 @@ def never_rows(
         for curve, cuts in tested:
             if curve.hit or curve.source != source:
                 continue
+
             for cut in cuts:
                 own = coefficients[rule_of(curve.window)]
                 left = cut.present and evaluations_left(cut.present, cut.count, own)
                 looks.append((curve, left is not None))
+
                 if left:
                     over.append((curve, cut.count + left["high"] < len(curve.points)))
 
@@ -285,6 +322,7 @@ def left_out(own: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
         ]  # fmt: skip
         if not others:
             continue
+
         rest = [item for item in own if item[0].source == source]
         rows += judged(rest, calibrated(others))
 

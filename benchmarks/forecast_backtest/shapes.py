@@ -1,4 +1,4 @@
-"""Simulated error curves of known shapes: each system draws its shape, each run its noise."""
+"""Simulated error curves: each system draws its shape, and each run its noise."""
 
 import math
 
@@ -27,16 +27,19 @@ def annealed(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     start = rng.uniform(0.3, 0.8)
     depth = rng.uniform(0.2, 0.6)
     way = np.clip((number / number[-1] - start) / (1 - start), 0.0, 1.0)
+
     return plateau(number, rng) * (1 - depth * (1 - np.cos(math.pi * way)) / 2)
 
 
 def cliff(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Near 100 % for a time, then a fall and a tail, as of transducers and attention."""
+    """Near 100 % for a time, then a fall and a tail, as of transducers and
+    attention."""
     edge = rng.uniform(0.15, 0.6) * number[-1]
     width = rng.uniform(0.5, 4.0)
     after = np.maximum(number - edge, 0.0) / width
     before = 1 - rng.uniform(0.0, 0.1) * np.minimum(number / edge, 1.0)
     floor = rng.uniform(0.0, 0.08)
+
     return floor + (rng.uniform(0.9, 1.0) * before - floor) / (
         1 + after
     ) ** rng.uniform(0.6, 1.3)
@@ -72,7 +75,8 @@ def step_decay(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def restarts(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A power law under a learning rate that is annealed by cosines and restarts (SGDR)."""
+    """A power law under a learning rate that is annealed by cosines and restarts
+    (SGDR)."""
     cycle = rng.integers(6, 16)
     annealed_by = (1 - np.cos(math.pi * ((number - 1) % cycle) / cycle)) / 2
     return np.exp(
@@ -85,6 +89,7 @@ def longer_restarts(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     logs = -rng.uniform(0.5, 1.0) * np.log(number)
     cycle = int(rng.integers(4, 8))
     begin = 0
+
     while begin < number.size:
         length = min(cycle, number.size - begin)
         logs[begin : begin + length] -= 0.175 * (
@@ -110,6 +115,7 @@ def divergence(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     edge = rng.uniform(0.2, 0.7) * number[-1]
     after = np.exp(-np.maximum(number - edge, 0.0) / rng.uniform(3.0, 10.0))
     logs = -rng.uniform(0.5, 1.0) * np.log(number)
+
     return np.exp(logs + np.where(number >= edge, rng.uniform(0.7, 2.0) * after, 0.0))
 
 
@@ -140,4 +146,5 @@ def simulated(
     runs = [
         clean * np.exp(noise * rng.standard_normal(number.size)) for _ in range(RUNS)
     ]
+
     return runs, targets

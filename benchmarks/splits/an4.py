@@ -1,13 +1,14 @@
-"""Splits AN4's training speakers once: eight are held out and were never used to choose anything.
+"""Splits AN4's training speakers: eight are held out and never used for a choice.
 
-The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report them on
-unused speakers, three women and five men, as many as in dev, were drawn from the 66 training
-speakers and are no longer trained on. The lists next to this file have the utterance ids of both
-parts; they don't change again.
+The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report
+them on unused speakers, three women and five men, as many as in dev, were drawn from
+the 66 training speakers and are no longer trained on. The lists next to this file have
+the utterance ids of both parts; they don't change again.
 
     python benchmarks/splits/an4.py --manifest an4/splits/train.tsv --out an4_splits
 
-writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for `tfasr prepare`.
+writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for
+`tfasr prepare`.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def held_out_speakers(speakers):
         unambiguous,
         key=lambda speaker: hashlib.sha256(f"{SEED} {speaker}".encode()).digest(),
     )
+
     return sorted(
         speaker
         for sex, number in HELD_OUT.items()
@@ -70,14 +72,18 @@ def main(arguments=None):
         "--out", required=True, help="folder for train.tsv and untouched.tsv"
     )
     args = parser.parse_args(arguments)
+
     with pathlib.Path(args.manifest).open(encoding="utf-8", newline="") as manifest:
         rows = list(csv.DictReader(manifest, delimiter="\t", quoting=csv.QUOTE_NONE))
+
     out = pathlib.Path(args.out)
+
     for name, part in split(rows).items():
         if sorted(map(utterance_id, part)) != committed_ids(name):
             sys.exit(
-                f"{args.manifest} has other utterances than an4_{name}.txt was made from: "
-                "it needs AN4's official training set without the dev speakers (845 utterances)."
+                f"{args.manifest} has other utterances than an4_{name}.txt was made "
+                "from: it needs AN4's official training set without the dev speakers "
+                "(845 utterances)."
             )
 
         out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +102,8 @@ def main(arguments=None):
         seconds = sum(float(row["seconds"]) for row in part)
         speakers = sorted({row["speaker"] for row in part})
         print(
-            f"{out / name}.tsv: {len(part)} utterances, {len(speakers)} speakers, {seconds:.0f} s"
+            f"{out / name}.tsv: {len(part)} utterances, {len(speakers)} speakers, "
+            f"{seconds:.0f} s"
         )
 
 

@@ -8,7 +8,8 @@ TOLERANCE = 1e-4
 
 
 def disagreements(config, peers: list[str]) -> dict[str, float]:
-    """Returns how much peers differ from tfasr's model with the same weights, in float32.
+    """Returns how much peers differ from tfasr's model with the same weights, in
+    float32.
 
     Logits and losses of valid frames are compared in inference, and for PyTorch also
     with batch statistics that leave out padded frames; without dropout, whose draws
@@ -33,6 +34,7 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
     _move_weights(model)
     batch = made_batch(Size("agreement", batch=3, frames=80))
     result: dict[str, float] = {}
+
     # Inference first, as training changes the moving statistics.
     for training in (False, True):
         ours = _run_tfasr(model, batch, training)
@@ -51,7 +53,8 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
 
 
 def _move_weights(model) -> None:
-    """Changes all vectors, which models initialise alike: biases, scales, statistics."""
+    """Changes all vectors, which models initialise alike: biases, scales,
+    statistics."""
     rng = np.random.default_rng(0)
     for variable in model.recogniser.weights:
         if len(variable.shape) == 1 and variable.dtype == "float32":
@@ -89,6 +92,7 @@ def _run_torch(model, batch, training: bool) -> tuple[np.ndarray, np.ndarray]:
     copy_to_torch(acoustic_model, twin)
     twin.train(training)
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+
     with torch.no_grad():
         logits = twin(tensors["features"], tensors["feature_lengths"])
         losses = twin.losses(logits, tensors)
@@ -105,4 +109,5 @@ def _run_stock_keras(model, batch) -> tuple[np.ndarray, np.ndarray]:
     copy_to_stock_keras(model.recogniser, stock.network)
     tensors = {name: tf.constant(value) for name, value in batch.items()}
     logits = stock.network(tensors["features"], training=False)
+
     return stock.losses(tensors, training=False).numpy(), logits.numpy()

@@ -1,4 +1,4 @@
-"""tfasr's side of the PyTorch twin's run, in a process of its own: gin file, shards, batches.
+"""tfasr's side of the PyTorch twin's run, in its own process: gin file and batches.
 
 Some wheels of PyTorch and TensorFlow can't be loaded into one process: both register
 options of the same LLVM. So the twin's process (`twin.torch_training`) imports no
@@ -59,6 +59,7 @@ class Feeder:
         )
         training.close()
         validation.close()
+
         try:
             self.plan: dict[str, Any] = _answer(self._validation)
         except BaseException:
@@ -70,6 +71,7 @@ class Feeder:
         self._training.send(epoch)
         ahead: queue.Queue = queue.Queue(_READ_AHEAD)
         threading.Thread(target=self._read, args=(ahead,), daemon=True).start()
+
         return _until_end(ahead.get)
 
     def _read(self, ahead: queue.Queue) -> None:
@@ -85,7 +87,8 @@ class Feeder:
                 return
 
     def evaluation(self) -> Iterator[Arrays]:
-        """Returns the batches of the validation split, read once and kept, as tfasr does."""
+        """Returns the batches of the validation split, read once and kept, as tfasr
+        does."""
         if not self._kept:
             self._validation.send(0)
             self._kept = list(_until_end(lambda: _answer(self._validation)))
@@ -108,6 +111,7 @@ def _answer(end: Connection) -> Any:
 
     if isinstance(answer, Exception):
         raise answer
+
     return answer
 
 
@@ -115,6 +119,7 @@ def _until_end(receive) -> Iterator[Arrays]:
     while (batch := receive()) is not _END:
         if isinstance(batch, BaseException):
             raise batch
+
         yield batch
 
 
@@ -131,8 +136,10 @@ class _Source:
         self._config = config
         self._experiment = config.experiment
         check_twin(self._experiment)
+
         names = ("train", "validation")
         self._splits = {name: open_split(task["shard_dir"], name) for name in names}
+
         self._alphabet = check_splits(self._splits, self._experiment)
         statistics = self._splits["train"].feature_statistics()
         self._train, validation = (
@@ -172,8 +179,9 @@ class _Source:
             "targets",
             "target_window",
             "stop_at_targets",
+            "zero_output_layer",
         )
-        names += ("zero_output_layer",)
+
         return {
             "training": {name: getattr(training, name) for name in names},
             "global_batch_size": experiment.pipeline.global_batch_size,
@@ -196,7 +204,8 @@ class _Source:
         }
 
     def send_training(self, end: Connection) -> None:
-        """Sends the epochs that are asked for, one after the other, until the twin is gone."""
+        """Sends the epochs that are asked for, one after the other, until the twin is
+        gone."""
         self._serve(
             end,
             lambda epoch: self._train.training(self._experiment.training.seed, epoch),
@@ -213,6 +222,7 @@ class _Source:
                 try:
                     for batch in batches(asked):
                         end.send({name: value.numpy() for name, value in batch.items()})
+
                     end.send(_END)
                 except ValueError as error:
                     end.send(error)
@@ -252,6 +262,7 @@ def serialised(optimizer) -> dict[str, Any]:
         kind for kind in kinds if isinstance(optimizer, getattr(keras.optimizers, kind))
     ]
     name = present[0] if present else type(optimizer).__name__
+
     return {
         "class_name": name,
         "config": keras.optimizers.serialize(optimizer)["config"],
@@ -263,6 +274,7 @@ def main() -> None:
     task, *ends = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     training, validation = (Connection(int(number)) for number in ends)
+
     try:
         source = _Source(json.loads(task))
         validation.send(source.plan())

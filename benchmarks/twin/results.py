@@ -29,6 +29,7 @@ def result(
     script = Path(sys.argv[0])
     # Paths on this machine are not part of the measurement.
     words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
+
     return {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
@@ -59,7 +60,20 @@ def write(outcome: Result, out: Path) -> list[Path]:
     out.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     table = out.with_suffix(".md")
     table.write_text(to_markdown(outcome), encoding="utf-8")
+
     return [out, table]
+
+
+def publish(outcome: Result, out: Path | None, output_format: str) -> None:
+    """Prints a result as "json" or as text; if `out` isn't None, also writes it
+    there."""
+    if out is not None:
+        write(outcome, out)
+
+    if output_format == "json":
+        print(json.dumps(outcome, indent=1))
+    else:
+        print(to_text(outcome))
 
 
 def to_markdown(outcome: Result) -> str:
@@ -81,6 +95,7 @@ def to_markdown(outcome: Result) -> str:
         f"- {', '.join(hardware)}; Python {machine['python']}; {packages}",
         *(f"- {note}" for note in outcome["notes"]),
     ]
+
     for table in outcome["tables"]:
         headings, *rows = cells(table)
         lines += ["", f"## {table['title']}", "", _row(headings)]
@@ -114,12 +129,18 @@ def cells(table: Table) -> list[list[str]]:
 def _cell(value: Any) -> str:
     if value is None:
         return "n/a"
+
     if isinstance(value, list):
         return ", ".join(map(_cell, value))
+
     if not isinstance(value, float):
         return str(value)
+
     # Three digits, and no exponent.
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+
+    return f"{value:#.3g}"
 
 
 def _row(texts: Sequence[str]) -> str:

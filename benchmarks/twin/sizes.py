@@ -51,13 +51,15 @@ class Size:
                 dropout=0.2,
             )
 
-        return AcousticModelConfig(
-            **_preset_values() if self.name.startswith("an4") else {}
-        )
+        if self.name.startswith("an4"):
+            return AcousticModelConfig(**_preset_values())
+
+        return AcousticModelConfig()
 
 
 def _preset_values() -> dict[str, Any]:
-    """Returns the model's bindings in gin/an4.gin, read without importing TensorFlow."""
+    """Returns the model's bindings in gin/an4.gin, read without importing
+    TensorFlow."""
     bindings = read_gin(["an4.gin"]).bindings
     return {
         b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"
@@ -70,8 +72,12 @@ def parse_size(text: str) -> Size:
     Raises:
         ValueError: if the name is unknown.
     """
-    if text in ("paper", "an4"):
-        return Size(text, 16, 600 if text == "paper" else 300)
+    if text == "paper":
+        return Size(text, 16, 600)
+
+    if text == "an4":
+        return Size(text, 16, 300)
+
     result = _GRID.fullmatch(text)
     if not result:
         raise ValueError(
@@ -84,6 +90,7 @@ def parse_size(text: str) -> Size:
     first, second, third = (int(number or 300) for number in numbers)
     if preset:
         return Size(text, first, second)
+
     return Size(text, second, third, first)
 
 
@@ -99,13 +106,16 @@ def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
     )
     lengths[0] = size.frames
     label_lengths = np.maximum(1, lengths * LABELS_PER_FRAME).astype("int32")
+
     features = rng.normal(size=(size.batch, size.frames, NUM_FEATURES)).astype(
         "float32"
     )
     features[np.arange(size.frames) >= lengths[:, None]] = 0
+
     steps = rng.integers(1, BLANK, (size.batch, label_lengths.max()))
     labels = (steps.cumsum(axis=1) % BLANK).astype("int32")
     labels[np.arange(labels.shape[1]) >= label_lengths[:, None]] = 0
+
     return {
         "features": features,
         "feature_lengths": lengths,

@@ -1,4 +1,4 @@
-"""The acoustic model as a Keras user would write it, with Keras's own layers and loss."""
+"""The acoustic model as a Keras user would write it, with Keras's layers and loss."""
 
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
             hidden = keras.layers.BatchNormalization(name=f"normalisation_{block}")(
                 hidden
             )
+
         hidden = keras.layers.Dropout(config.dropout)(hidden)
         if block < config.num_lstm_layers:
             hidden = keras.layers.LSTM(
@@ -81,10 +82,12 @@ class StockModel(keras.Model):
 
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self.losses(batch, training=True))
+
         variables = self.trainable_variables
         self.optimizer.apply_gradients(
             zip(tape.gradient(loss, variables), variables, strict=True)
         )
+
         return {"loss": loss}
 
 

@@ -24,7 +24,8 @@ SYSTEMS = tuple(VARIANTS)
 def make_step(
     system: str, size: Size, precision: str, backend: str | None = None
 ) -> Step:
-    """Returns a function that trains on one batch and returns the loss before the update.
+    """Returns a function that trains on one batch and returns the loss before the
+    update.
 
     Args:
         system: one of `SYSTEMS`, or "torch_compiled", the twin under `torch.compile`.
@@ -39,6 +40,7 @@ def make_step(
     """
     if backend not in (None, "tensorflow"):
         return keras_step(system, size, made_batch(size), precision)
+
     make = {
         "tfasr": tfasr_step,
         "stock_keras": stock_keras_step,
@@ -65,6 +67,7 @@ def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
     features = batch["features"]
     lengths = batch["feature_lengths"]
     targets = (config.output_lengths(lengths), batch["labels"], batch["label_lengths"])
+
     if system == "tfasr":
         policy = _keras_policy(precision)
         model = build_recogniser(config, NUM_FEATURES, NUM_CLASSES, dtype=policy)
@@ -89,7 +92,8 @@ def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
 
 
 def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns the step of `tfasr train`: its model, its train function, its optimizer."""
+    """Returns the step of `tfasr train`: its model, its train function, its
+    optimizer."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.batches import PipelineConfig
     from tfasr.training.build import build_model
@@ -103,6 +107,7 @@ def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
     )
     step = TimedStep(build_model(experiment, Alphabet(), compiled=True))
     iterator = iter(repeated(batch))
+
     return lambda: step(iterator).loss
 
 
@@ -117,6 +122,7 @@ def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
     model.compile(optimizer=keras.optimizers.Adadelta(learning_rate=1.0), loss=None)
     model.make_train_function()
     iterator = iter(repeated(batch))
+
     return lambda: float(model.train_function(iterator)["loss"])
 
 
@@ -139,6 +145,7 @@ def torch_step(
     tensors = {
         name: torch.from_numpy(value).to(device) for name, value in batch.items()
     }
+
     if precision == "bfloat16_weights":
         twin.bfloat16()
         tensors["features"] = tensors["features"].bfloat16()
@@ -154,10 +161,12 @@ def torch_step(
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None):
             logits = forward(tensors["features"], tensors["feature_lengths"])
+
         loss = twin.losses(logits, tensors).mean()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+
         return float(loss.detach())
 
     return step

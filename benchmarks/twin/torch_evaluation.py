@@ -1,4 +1,4 @@
-"""The PyTorch twin's evaluation on a split: forward passes, greedy decoding, error counts."""
+"""The PyTorch twin's evaluation: forward passes, greedy decoding, error counts."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,8 @@ def mixed_precision(precision: str) -> torch.autocast:
 
 
 class TwinEvaluator:
-    """Evaluates the twin on one split and records the time, with tfasr's decoder and counts.
+    """Evaluates the twin on one split and records the time, with tfasr's decoder and
+    counts.
 
     Args:
         references: the split's texts by position, in the split's order.
@@ -43,7 +44,8 @@ class TwinEvaluator:
     def evaluate(
         self, model: TorchTwin, batches: Iterable[Arrays], evaluation: Evaluation
     ) -> None:
-        """Records error counts and loss of the split in a recorder's open evaluation."""
+        """Records error counts and loss of the split in a recorder's open
+        evaluation."""
         model.eval()
         answers = [self._forward(model, batch) for batch in batches]
         with evaluation.decoding():
@@ -67,8 +69,10 @@ class TwinEvaluator:
         batch = as_tensors(arrays)
         with mixed_precision(self._precision):
             logits = model(batch["features"], batch["feature_lengths"])
+
         log_probs = logits.float().log_softmax(dim=-1)
         losses = model.losses(log_probs, batch, log_probs=True)
         lengths = model.output_lengths(batch["feature_lengths"])
         by_batch = log_probs.transpose(0, 1).contiguous()
+
         return arrays["positions"], by_batch.numpy(), lengths.numpy(), losses.numpy()

@@ -6,7 +6,8 @@ from torch.nn import functional
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of ``(frames, channels)`` with statistics of some frames only."""
+    """Batch normalisation of ``(frames, channels)`` with statistics of some frames
+    only."""
 
     def forward(
         self, frames: torch.Tensor, valid: torch.Tensor | None = None
@@ -20,8 +21,10 @@ class MaskedBatchNorm(nn.BatchNorm1d):
         """
         if valid is None or not self.training:
             return super().forward(frames)
+
         normalised = torch.zeros_like(frames)
         normalised[valid] = super().forward(frames[valid])
+
         return normalised
 
 
@@ -67,7 +70,8 @@ def one_way(layer: nn.LSTM | BothWays) -> list[nn.LSTM]:
 
 
 class TorchTwin(nn.Module):
-    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major inside.
+    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major
+    inside.
 
     `torch.nn.LSTM` and the CTC loss put time before batch, so only the convolution's
     output is transposed. An LSTM's second bias stays 0, as Keras has only one.
@@ -102,8 +106,10 @@ class TorchTwin(nn.Module):
         self.recurrent = nn.ModuleList(
             kind(width, config.lstm_units) for width in widths[: config.num_lstm_layers]
         )
+
         for layer in self.lstms():
             layer.bias_hh_l0.requires_grad_(False)
+
         # Keras's epsilon and momentum; PyTorch's momentum is 1 minus Keras's.
         forgets = 0.01 if momentum is None else 1.0 - momentum
         self.normalisations = nn.ModuleList(
@@ -116,7 +122,8 @@ class TorchTwin(nn.Module):
         self.reset_parameters()
 
     def zero_classifier(self) -> None:
-        """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer`` does."""
+        """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer``
+        does."""
         nn.init.zeros_(self.classifier.weight)
 
     def reset_parameters(self) -> None:
@@ -137,11 +144,13 @@ class TorchTwin(nn.Module):
             nn.init.zeros_(layer.bias_hh_l0)
             nn.init.zeros_(layer.bias_ih_l0)
             units = layer.hidden_size
+
             with torch.no_grad():
                 layer.bias_ih_l0[units : 2 * units] = 1.0
 
     def lstms(self) -> list[nn.LSTM]:
-        """Returns the LSTMs of all layers; of a bidirectional one the forward one first."""
+        """Returns the LSTMs of all layers; of a bidirectional one the forward one
+        first."""
         return [lstm for layer in self.recurrent for lstm in one_way(layer)]
 
     def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:
@@ -164,6 +173,7 @@ class TorchTwin(nn.Module):
         )
         valid = None
         lengths = self.output_lengths(feature_lengths)
+
         if self._mask_statistics:
             steps = torch.arange(hidden.shape[0], device=hidden.device)
             valid = (steps[:, None] < lengths[None, :]).reshape(-1)
@@ -185,6 +195,7 @@ class TorchTwin(nn.Module):
         layer = self.recurrent[block]
         if isinstance(layer, BothWays):
             return layer(hidden, lengths)
+
         return layer(hidden)[0]
 
     def losses(

@@ -12,7 +12,8 @@ from tfasr.errors import UsageError
 def torch_optimizer(
     wanted: dict[str, Any], parameters: Iterable[torch.nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
-    """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
+    """Returns an optimizer with a Keras optimizer's settings, and its learning rate by
+    step.
 
     PyTorch adds Adam's and AdamW's epsilon after the bias correction, Keras before it;
     for the epsilons in use, this makes no visible difference in the loss. The caller
@@ -32,9 +33,12 @@ def torch_optimizer(
     config = wanted["config"]
     extras = {"clipnorm", "clipvalue", "use_ema", "amsgrad"}
     extras |= {"gradient_accumulation_steps", "loss_scale_factor"}
+
     if kind != "AdamW":
         extras.add("weight_decay")
+
     asked = {name: config[name] for name in extras if config.get(name)}
+
     if kind not in ("Adadelta", "Adam", "AdamW") or asked:
         raise UsageError(
             "The PyTorch twin is trained by Adadelta, Adam or AdamW without extras. Received: "
@@ -46,15 +50,19 @@ def torch_optimizer(
     settings: dict[str, Any] = {"lr": rate(0), "eps": config["epsilon"]}
     if kind == "Adadelta":
         return torch.optim.Adadelta(parameters, rho=config["rho"], **settings), rate
+
     settings["betas"] = (config["beta_1"], config["beta_2"])
-    if kind == "AdamW":
-        settings["weight_decay"] = config["weight_decay"]
-    make = torch.optim.AdamW if kind == "AdamW" else torch.optim.Adam
-    return make(parameters, fused=True, **settings), rate
+    settings["fused"] = True
+    if kind == "Adam":
+        return torch.optim.Adam(parameters, **settings), rate
+
+    decay = config["weight_decay"]
+    return torch.optim.AdamW(parameters, weight_decay=decay, **settings), rate
 
 
 def clip_together(wanted: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
-    """Clips gradients by their global norm if a Keras optimizer would, by ``global_clipnorm``.
+    """Clips gradients by their global norm if a Keras optimizer would, by
+    ``global_clipnorm``.
 
     Args:
         wanted: the Keras optimizer, see `twin.feeder.serialised`.
@@ -76,23 +84,28 @@ def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:
     """
     if isinstance(config, int | float):
         return lambda step: float(config)
+
     values = config.get("config", {})
     if config.get("class_name") != "CosineDecay":
         raise UsageError(
-            f"The PyTorch twin's learning rate is a number or a CosineDecay. Received: {config}."
+            "The PyTorch twin's learning rate is a number or a CosineDecay. "
+            f"Received: {config}."
         )
 
     first, steps, alpha = (
         values[n] for n in ("initial_learning_rate", "decay_steps", "alpha")
     )
-    warm_up = values.get("warmup_steps") or 0
-    if values.get("warmup_target") is None:
-        warm_up = 0  # as in Keras, which then ignores the steps
-    highest = values["warmup_target"] if warm_up else first
+    # Without a target, Keras ignores the steps of the warm-up.
+    warm_up = 0
+    highest = first
+    if values.get("warmup_target") is not None and values.get("warmup_steps"):
+        warm_up = values["warmup_steps"]
+        highest = values["warmup_target"]
 
     def rate(step: int) -> float:
         if step < warm_up:
             return first + (highest - first) * step / warm_up
+
         cosine = 0.5 * (1 + math.cos(math.pi * min(step - warm_up, steps) / steps))
         return highest * ((1 - alpha) * cosine + alpha)
 

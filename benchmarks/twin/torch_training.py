@@ -68,13 +68,16 @@ def train_twin(
             comparability=plan["comparability"],
             utilisation=True,
         )
+
         with recorder as run:
             if run.resumed_from_step is not None:
                 raise UsageError(
                     f"The twin must have a new folder. {run_dir} holds a run."
                 )
+
             for name, text in plan["files"].items():
                 (run_dir / name).write_text(text, encoding="utf-8")
+
             return _TwinRun(feeder, run, training).train()
     finally:
         feeder.close()
@@ -93,18 +96,23 @@ class _TwinRun:
         run = self._run
         self._build()
         self._batches = self._begin_epoch(1)
+
         for epoch in range(1, self._training.epochs + 1):
             run.epoch()
             self._train_epoch()
             self._save_checkpoint()
+
             # Read during the evaluation, as tfasr's are.
             if epoch < self._training.epochs:
                 self._batches = self._begin_epoch(epoch + 1)
+
             with run.evaluation() as evaluation:
                 self._evaluator.evaluate(
                     self._model, self._feeder.evaluation(), evaluation
                 )
+
             log.info("epoch %d: CER %.2f %%", epoch, 100 * evaluation.scores["cer"])
+
             if self._training.stop_at_targets and run.targets_met:
                 break
 
@@ -121,8 +129,10 @@ class _TwinRun:
             mask_statistics=True,
             momentum=plan["momentum"],
         )
+
         if self._training.zero_output_layer:
             self._model.zero_classifier()
+
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._optimizer, self._rate = torch_optimizer(
             plan["optimizer"], self._parameters
@@ -157,13 +167,17 @@ class _TwinRun:
         batch = as_tensors(arrays)
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate(self._run.steps_done)
+
         self._optimizer.zero_grad(set_to_none=True)
+
         with mixed_precision(self._training.precision):
             logits = self._model(batch["features"], batch["feature_lengths"])
+
         losses = self._model.losses(logits, batch)
         losses.mean().backward()
         clip_together(self._plan["optimizer"], self._parameters)
         self._optimizer.step()
+
         return losses.detach().numpy()
 
     def _save_checkpoint(self) -> None:
@@ -207,6 +221,7 @@ def main() -> None:
     parser.add_argument("--shard_dir", required=True)
     parser.add_argument("--run_dir", required=True)
     flags = parser.parse_args()
+
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     train_twin(
         flags.gin_file,

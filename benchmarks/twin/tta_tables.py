@@ -45,7 +45,8 @@ _EVENT = {
 def tta_tables(
     runs: dict[str, dict[int, Path]], target: tuple[str, float]
 ) -> list[dict[str, Any]]:
-    """Returns tables: the systems (medians over seeds), the runs, which is sooner, and why.
+    """Returns tables: the systems (medians over seeds), the runs, which is sooner, and
+    why.
 
     Args:
         runs: for each system, its runs' folders by seed; tfasr's first.
@@ -60,6 +61,7 @@ def tta_tables(
     metric, value = target
     title = f"Time to dev {metric.upper()} {100 * value:g} %"
     systems = [_system_row(system, rows) for system in runs]
+
     return [
         {
             "title": f"{title}, medians over the seeds",
@@ -92,18 +94,24 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
 
     Returns:
         ``minutes`` and ``epoch`` are None if never; shares are percent of the time from
-            the model's
-        creation to the target, except ``step_input_wait_pct``, of a steady step;
-            ``last_pct`` is
-        the last evaluation.
+        the model's creation to the target, except ``step_input_wait_pct``, of a steady
+        step; ``last_pct`` is the last evaluation.
     """
     metric, value = target
     result = run.time_to_accuracy(**{metric: value})
-    end_s = run.elapsed_s[-1] if result.seconds is None else result.seconds
+
+    end_s = result.seconds
+    if end_s is None:
+        end_s = run.elapsed_s[-1]
+
     in_run = run.intervals_until(end_s)
     before = run.intervals_until(0.0)
     speed = run.throughput()
-    wait = speed.input_wait_share
+
+    wait_pct = None
+    if speed.input_wait_share is not None:
+        wait_pct = 100 * speed.input_wait_share
+
     events = sum(0 <= at <= end_s for at in run.elapsed_s)
     shares = {
         name: 100 * sum(in_run[part] - before[part] for part in parts) / end_s
@@ -114,7 +122,7 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
         "epoch": result.epoch,
         "utterances_per_s": speed.utterances_per_s,
         **shares,
-        "step_input_wait_pct": None if wait is None else 100 * wait,
+        "step_input_wait_pct": wait_pct,
         "ledger_pct": 100 * events * event_s / end_s,
         "last_pct": 100 * run.accuracy_curve(metric)[-1].value,
         "parameters": run.fact("parameters"),
@@ -128,6 +136,7 @@ def seconds_an_event(events: int = 2000) -> float:
         start = time.perf_counter()
         for step in range(events):
             ledger.event("train_step", _EVENT, epoch_num=1, step=step)
+
         seconds = time.perf_counter() - start
         ledger.close()
 
@@ -138,6 +147,7 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     of_system = [row for row in rows if row["system"] == system]
     reached = [row for row in of_system if row["minutes"] is not None]
     medians = {key: _median([row[key] for row in of_system]) for key, _ in _COLUMNS}
+
     # A run that never met the target took longer than any that did.
     if 2 * len(reached) <= len(of_system):
         medians |= {"minutes": None, "epoch": None}
@@ -155,7 +165,10 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _median(values: list[float | None]) -> float | None:
     present = [value for value in values if value is not None]
-    return statistics.median(present) if present else None
+    if not present:
+        return None
+
+    return statistics.median(present)
 
 
 def _factor_tables(
@@ -173,10 +186,15 @@ def _factor_tables(
     first = next(iter(runs))
     groups = json.loads(text)
     others = list(zip(runs, groups, strict=True))[1:]
-    tables = [_ratio_table(first, others, medians)] if others else []
+    tables = []
+
+    if others:
+        tables.append(_ratio_table(first, others, medians))
+
     for system, group in others:
         if group["factors"] is None:
             continue
+
         rows = [
             {"factor": meaning, "times": group["factors"]["factors"][name]}
             for name, meaning in FACTORS.items()
@@ -194,7 +212,10 @@ def _factor_tables(
 
 
 def _ratio_of_medians(first: float | None, other: float | None) -> float | None:
-    return None if first is None or other is None else other / first
+    if first is None or other is None:
+        return None
+
+    return other / first
 
 
 def _ratio_table(

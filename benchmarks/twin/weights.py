@@ -49,14 +49,15 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
 def _one_way(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     if isinstance(layer, keras.layers.Bidirectional):
         return [layer.forward_layer, layer.backward_layer]
+
     return [layer]
 
 
 def _assign(parameter: torch.Tensor, value: np.ndarray) -> None:
     if tuple(parameter.shape) != value.shape:
         raise ValueError(
-            f"Twin and model must have the same sizes. Received: a weight of {value.shape} for one "
-            f"of {tuple(parameter.shape)}."
+            f"Twin and model must have the same sizes. Received: a weight of "
+            f"{value.shape} for one of {tuple(parameter.shape)}."
         )
 
     with torch.no_grad():

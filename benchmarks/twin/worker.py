@@ -49,29 +49,35 @@ def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, 
         folders = [str(tree / "benchmarks"), str(tree)]
 
     path = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"} | (
-        {} if on_gpu else {"CUDA_VISIBLE_DEVICES": "-1"}
-    )
-    return {**os.environ, **quiet, "PYTHONPATH": path}
+    variables = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path}
+    if not on_gpu:
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+
+    return variables
 
 
 def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
-    """Returns variables for "float32" or "tf32" products on a GPU and for sharing its memory.
+    """Returns variables for "float32" or "tf32" products on a GPU and for sharing its
+    memory.
 
-    By default, PyTorch uses TF32 in cuDNN but not in cuBLAS; JAX and TensorFlow in both.
+    By default, PyTorch uses TF32 in cuDNN but not in cuBLAS; JAX and TensorFlow in
+    both.
     """
-    tf32 = precision == "tf32"
-    return {
-        **({} if backend is None else {"KERAS_BACKEND": backend}),
-        **(
-            {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
-            if tf32
-            else {"NVIDIA_TF32_OVERRIDE": "0"}
-        ),
-        "JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32" if tf32 else "float32",
+    variables = {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
+    if precision == "tf32":
+        variables["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = "1"
+        variables["JAX_DEFAULT_MATMUL_PRECISION"] = "tensorfloat32"
+    else:
+        variables["NVIDIA_TF32_OVERRIDE"] = "0"
+        variables["JAX_DEFAULT_MATMUL_PRECISION"] = "float32"
+
+    if backend is not None:
+        variables["KERAS_BACKEND"] = backend
+
+    return variables
 
 
 class Worker:
@@ -104,7 +110,9 @@ class Worker:
         backend = _BACKENDS.get(task.get("system"), {})
         if not task.get("on_gpu"):
             return environment(tree) | backend
+
         of_precision = precision_environment(task["precision"], task.get("backend"))
+
         return environment(tree, on_gpu=True) | backend | of_precision
 
     def turn(self, least_s: float) -> dict[str, Any]:
@@ -135,6 +143,7 @@ class Worker:
         """Ends it."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
         self._process.wait()
         self._process.stdout.close()
         self._messages.close()
@@ -143,11 +152,13 @@ class Worker:
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
+
         self._process.wait()
         self._messages.seek(0)
         end = self._messages.read()[-2000:].decode(errors="replace")
         status = self._process.returncode
         self.close()
+
         if status == -9:
             remedy = " Name fewer --systems or one --precision: memory ran out."
         else:
@@ -167,6 +178,7 @@ def take_turn(
     start = time.perf_counter()
     answer = worker.turn(turn_s)
     wall_s = time.perf_counter() - start
+
     return answer, (sum(other.cpu_s() for other in others) - used_s) / wall_s
 
 
@@ -186,9 +198,11 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
     """Returns the median of a turn's steps in seconds, and their number."""
     if short:
         step()  # caches are cold and threads asleep
+
     taken: list[float] = []
     while sum(taken) < least_s or not taken:
         taken.append(_seconds(step))
+
     return {
         "step_s": statistics.median(taken),
         "steps": len(taken),
@@ -199,15 +213,23 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
 
 
 def _peak_device_bytes() -> int | None:
-    """Returns the peak GPU memory of TensorFlow, PyTorch or JAX, whichever is loaded."""
+    """Returns the peak GPU memory of TensorFlow, PyTorch or JAX, whichever is
+    loaded."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and tensorflow.config.list_logical_devices("GPU"):
         return tensorflow.config.experimental.get_memory_info("GPU:0")["peak"]
-    torch, jax = (sys.modules.get(name) for name in ("torch", "jax"))
+
+    torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() or None
-    statistics_ = None if jax is None else jax.local_devices()[0].memory_stats()
-    return None if statistics_ is None else statistics_.get("peak_bytes_in_use")
+
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+
+    # A device that counts nothing returns None.
+    counted = jax.local_devices()[0].memory_stats() or {}
+    return counted.get("peak_bytes_in_use")
 
 
 class _Remembering:
@@ -240,6 +262,7 @@ def _serve(task: dict[str, Any], answers) -> None:
     backend = task.get("backend")
     step = _Remembering(make_step(task["system"], size, task["precision"], backend))
     first_s, last_s = _warm_up(step)
+
     if backend is None:
         packages = _PACKAGES.get(task["system"], ["torch"])
     else:

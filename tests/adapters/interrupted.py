@@ -28,6 +28,7 @@ def main(name: str, run_dir: str, steps: int) -> None:
     def failing(run, **amounts):
         if run.steps_done == steps:
             raise PowerCut
+
         return step(run, **amounts)
 
     tfasr.Recorder.step = failing

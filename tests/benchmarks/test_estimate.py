@@ -16,6 +16,7 @@ def test_the_pages_table_of_machines_is_generated():
     )
 
     rows = [line for line in printed.splitlines() if line.startswith("|")]
+
     assert len(rows) > 8
     assert "\n".join(rows) in PAGE.read_text(encoding="utf-8")
 
@@ -28,6 +29,7 @@ def test_readmes_machines_are_rows_of_the_generated_table():
         if line.startswith(preset)
     }
     readme = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+
     shown = re.findall(r"^\| \S.* runs\).*\|$", readme, re.MULTILINE)
 
     assert len(shown) >= 4
@@ -42,6 +44,7 @@ def test_a_row_has_each_machines_own_twin():
     }
 
     gpu = rows["fast/an4.gin", "NVIDIA H200 (JAX)"]
+
     # Each without its first run.
     assert (len(gpu.seconds), len(gpu.twin_seconds)) == (2, 3)
     assert max(gpu.twin_seconds) < min(gpu.seconds)

@@ -20,6 +20,7 @@ def packed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     random = np.random.default_rng(1)
     (folder / "splits").mkdir()
+
     for split, count in (("train", 6), ("dev", 3)):
         rows = ["path\tseconds\ttext"]
         for number in range(count):
@@ -46,6 +47,7 @@ def packed(tmp_path_factory):
         bindings=bindings,
     )
     assert len(list(out.glob("noise-*.zip"))) > 1
+
     return Packed(out, "noise")
 
 
@@ -55,15 +57,20 @@ def test_every_task_fits_its_function_and_its_time():
     from twin.sizes import parse_size
 
     assert sum(piece["budget_s"] for piece in PIECES.values()) <= 4500
+
     for piece in PIECES.values():
         assert piece["expects"]
         assert piece["budget_s"] < 600
+
         keys = [task["key"] for task in piece["tasks"]]
         assert len(set(keys)) == len(keys)
+
         for task in [*piece["tasks"], *piece["toy"]]:
             arguments = task["arguments"]
             inspect.signature(TASKS[task["kind"]]).bind(**arguments)
+
             assert task["limit_s"] <= 600
+
             if "size" in arguments and task["kind"] == "steps":
                 parse_size(arguments["size"])
 
@@ -74,11 +81,12 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
     for batches, count in ((packed.training(1, 1), 6), (packed.evaluation(), 3)):
         batches = list(batches)
         positions = np.concatenate([batch["positions"] for batch in batches]).tolist()
-        if (
-            count == 3
-        ):  # of the validation split: full batches, the last utterance twice
+        if count == 3:
+            # The validation split has full batches, its last utterance twice.
             assert len(positions) == 4
+
             positions = set(positions)
+
         assert sorted(positions) == list(range(count))
 
     batch, row = next(
@@ -86,9 +94,12 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
     )
     frames = batch["feature_lengths"][row]
     raw = packed.splits["validation"][2].features.astype(np.float32)
+
     wanted = normalise_frames(raw, packed.config)
+
     np.testing.assert_allclose(batch["features"][row, :frames], wanted, rtol=1e-5)
     assert not batch["features"][row, frames:].any()
+
     labels = batch["labels"][row, : batch["label_lengths"][row]]
     assert labels.tolist() == packed.alphabet.encode("a bee")
 
@@ -96,6 +107,7 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
 def test_few_shapes_are_compiled(packed):
     """Lengths that aren't full share batches; each epoch's last batch has the same shape."""
     assert len(packed.recipe["padded_to"]["train"]) == 2
+
     shapes = {
         batch["features"].shape[:2]
         for epoch in range(1, 9)
@@ -103,6 +115,9 @@ def test_few_shapes_are_compiled(packed):
     }
     # Six utterances make three batches of two, of either length.
     assert shapes <= {(2, frames) for frames in packed.recipe["padded_to"]["train"]}
+
+
+def test_evaluation_compiles_one_size_of_batch(packed):
     evaluated = {batch["features"].shape[0] for batch in packed.evaluation()}
     assert evaluated == {2}
 
@@ -115,12 +130,14 @@ def test_an_epoch_is_drawn_anew_and_masked_from_its_beginning_on(packed):
     (first, _), (again, _), (second, batches) = epoch(1), epoch(1), epoch(2)
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
+
     frames = [batch["feature_lengths"] for batch in batches]
     shares = [
         np.mean(features[row, :length] == 0)
         for features, lengths in zip(second, frames, strict=True)
         for row, length in enumerate(lengths)
     ]
+
     assert max(shares) > 0.02
     assert not any((features[0, :10] == 0).any() for features in first)
 
@@ -135,14 +152,16 @@ def test_other_vocal_tracts_are_those_of_the_training_data(packed):
         wanted = (
             VocalTract(0.15, packed.config).scaled(features, np.float32(factor)).numpy()
         )
-        found = _other_vocal_tract(features, factor, packed.config)
-        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+        result = _other_vocal_tract(features, factor, packed.config)
+
+        np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_a_missing_part_is_named(packed, tmp_path):
     from gpu.data import Packed
 
     (tmp_path / "noise.json").write_text(json.dumps(packed.recipe))
+
     with pytest.raises(FileNotFoundError, match="train0.flac"):
         Packed(tmp_path, "noise")
 
@@ -168,20 +187,26 @@ def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(
         answer = None if task["key"] == "wrong" else {"utterances": 1, "rows": []}
         status = "failed" if answer is None else "done"
         more = {"error": "ValueError: no", "use": {"joules": {}}, "answer": answer}
+
         return {**task, "kind": "decoder", "status": status, **more}
 
     monkeypatch.setattr(run, "run_task", run_task)
     tasks = [task("wrong", arguments={}), task("right", arguments={"a": 1})]
     piece = {"expects": ["much"], "budget_s": 60}
+
     for _ in range(2):
         run.run_piece("decoder", piece, tasks, tmp_path, float("inf"), {})
+
     assert started == ["wrong", "right", "wrong"]
-    found = json.loads((tmp_path / "decoder.json").read_text())
-    assert found["expects"] == ["much"]
-    assert {key: t["status"] for key, t in found["tasks"].items()} == {
+
+    result = json.loads((tmp_path / "decoder.json").read_text())
+
+    assert result["expects"] == ["much"]
+    assert {key: t["status"] for key, t in result["tasks"].items()} == {
         "wrong": "failed",
         "right": "done",
     }
+
     text = (tmp_path / "table.md").read_text()
     assert "| decoder: wrong (failed) | ValueError: no |" in text
 
@@ -197,9 +222,11 @@ def test_a_task_gives_what_it_knew_when_its_time_was_over():
         "backend": "torch",
         "arguments": arguments,
     }
-    found = run_task(task, 25.0, {})
-    assert found["status"] == "cut"
-    assert found["answer"]["float32_flops_per_s"] > 0
+
+    result = run_task(task, 25.0, {})
+
+    assert result["status"] == "cut"
+    assert result["answer"]["float32_flops_per_s"] > 0
 
 
 @pytest.mark.slow
@@ -216,8 +243,10 @@ def test_steps_take_turns_on_pytorchs_backend():
     }
     arguments["systems"] = systems
     task = {"key": "steps", "kind": "steps", "backend": "torch", "arguments": arguments}
-    found = run_task(task, 300.0, {})
-    assert found["status"] == "done", found["error"]
-    for row in found["answer"]["rows"]:
+
+    result = run_task(task, 300.0, {})
+
+    assert result["status"] == "done", result["error"]
+    for row in result["answer"]["rows"]:
         assert row["step_ms"] > 0
         assert np.isfinite(row["last_loss"])

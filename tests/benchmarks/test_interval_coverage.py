@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
+    """The results and the page of a quick run."""
     path = tmp_path_factory.mktemp("coverage") / "found.json"
     command = [
         sys.executable,
@@ -27,11 +28,13 @@ def found(tmp_path_factory):
         path,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+
     return json.loads(path.read_text()), done.stdout
 
 
 def test_intervals_cover_and_equal_groups_get_few_verdicts(found):
     rows = found[0]["shapes"]
+
     assert {row["test"] for row in rows} == {"groups", "pairs"}
     assert len({row["shape"] for row in rows}) == 3
     for row in rows:
@@ -47,6 +50,7 @@ def test_intervals_cover_and_equal_groups_get_few_verdicts(found):
 
 def test_slow_runs_of_one_group_leave_the_ratio_covered(found):
     of_groups = [row for row in found[0]["kinds"] if row["test"] == "groups"]
+
     assert min(row["coverage"] for row in of_groups) > 91
     assert min(row["coverage"] for row in found[0]["median"]) > 91
 
@@ -60,17 +64,21 @@ def test_a_median_of_three_forgives_noise(found):
 
 def test_a_longer_window_keeps_more_looks_from_meeting_a_target_early(found):
     of_eight = {r["window"]: r for r in found[0]["often"] if r["per_epoch"] == 8}
+
     assert of_eight[3]["rule_late"] < 0 < 1 < of_eight[25]["rule_late"] < 2
     assert of_eight[3]["middle_late"] < -0.2 < abs(of_eight[25]["middle_late"]) < 0.1
 
 
-def test_the_whole_report_has_few_false_verdicts_and_giving_up_wins_nothing(found):
+def test_the_whole_report_has_few_false_verdicts(found):
     for row in found[0]["familywise"]:
         assert row["any_false_holm"] < 9
         assert row["any_false_unadjusted"] > 15
 
+
+def test_giving_up_wins_nothing(found):
     rows = found[0]["stopping"]
     ran_on = {(r["quick"], r["n"]): r for r in rows if r["stop"] == "never"}
+
     for row in rows:
         for who in ("challenger_stopped", "reigning_stopped", "both_stopped"):
             # Each row draws studies of its own.
@@ -80,6 +88,7 @@ def test_the_whole_report_has_few_false_verdicts_and_giving_up_wins_nothing(foun
 def test_the_tables_have_every_row(found):
     text = found[1]
     assert text.count("### ") == text.count("Monte Carlo error") == 9
+
     rows = sum(
         len(of_part) for of_part in found[0].values() if isinstance(of_part, list)
     )
@@ -99,6 +108,7 @@ def test_what_is_simulated_is_the_rule(window, noise):
     paces = 1 + 0.003 * rng.standard_normal(times.shape)
     crossings = times / paces
     last = int(crossings.max() + 8 * noise) + window + 1
+
     if noise:
         noises = noise * rng.standard_normal((*times.shape, last))
     else:
@@ -112,4 +122,5 @@ def test_what_is_simulated_is_the_rule(window, noise):
         ]
         found = bracket(points, 0.5, window=window)
         ends = (found.last_miss_s, found.first_hit_s, found.rule_s)
+
         assert ends == pytest.approx((low[run], high[run], high[run] + late[run]))

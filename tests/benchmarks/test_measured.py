@@ -15,6 +15,7 @@ import measured  # noqa: E402
 def test_the_pages_are_those_of_the_present_code():
     """Run `python benchmarks/measured.py --page` after a change of code that was measured."""
     rows = measured.read_results()
+
     assert measured.PAGE.read_text() == measured.page(rows)
     assert measured.EARLIER.read_text() == measured.earlier_page(rows)
 
@@ -50,6 +51,7 @@ def test_stale_figures_leave_the_page_once_there_is_a_current_one(monkeypatch):
 
     assert [f"{n}.0 s" in page for n in range(1, 6)] == [1, 0, 0, 1, 0]
     assert [f"{n}.0 s" in earlier for n in range(1, 6)] == [0, 1, 1, 0, 1]
+
     marked = [line for line in page.splitlines() if "abc \u2020" in line]
     assert len(marked) == 1 and "4.0 s" in marked[0]
 
@@ -65,9 +67,12 @@ def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monke
         '"""Adds."""\n\ndef add(a, b):\n    """Returns a sum."""\n    return a + b\n'
     )
     row = {"name": "made", "code": measured.code_hash(figure.code)}
+
     module.write_text('def add(\n    a, b\n):  # a "sum"\n    """Ä."""\n    return a + b\n'.replace(
         "(\n    a, b\n)", "(a,\n b)"))  # fmt: skip
+
     assert not measured.is_stale(row)
+
     module.write_text("def add(a, b):\n    return b + a\n")
     assert measured.is_stale(row)
 
@@ -80,8 +85,11 @@ def test_comments_of_other_languages_are_prose_too(tmp_path, monkeypatch, suffix
     path = tmp_path / f"code.{suffix}"
     path.write_text(f'a = 1  {mark} it\'s "one\nb = "{mark} two"\n')
     before = measured.code_hash([path.name])
+
     path.write_text(f'a = 1\nb = "{mark} two"  {mark} another\n')
+
     assert measured.code_hash([path.name]) == before
+
     path.write_text(f'a = 1\nb = "{mark} three"\n')
     assert measured.code_hash([path.name]) != before
 
@@ -106,12 +114,15 @@ def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(sys, "argv", arguments)
     measured.main()
+
     (row,) = json.loads(results.read_text())
+
     assert row["figure"] == "41 of 42" and re.fullmatch("[0-9a-f]{7,}", row["commit"])
     assert (
         "made up" in page.read_text()
         and "\u2020" not in page.read_text().partition("## ")[2]
     )
+
     measured.main()
     assert "skipped" in capsys.readouterr().out
 
@@ -120,6 +131,7 @@ def test_a_failing_command_keeps_the_figures_before(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "FIGURES", {
         "broken": measured.Figure("it", ("{python} -c 1/0",), lambda out, work: out, (), 1)
     })  # fmt: skip
+
     with pytest.raises(SystemExit, match="broken"):
         measured.measure("broken", tmp_path, tmp_path)
 
@@ -140,9 +152,11 @@ def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(
         "a figure", (command,), lambda printed, work: printed, (), 1
     )
     monkeypatch.setitem(measured.FIGURES, "made", figure)
+
     rows = [
         measured.measure("made", tmp_path, tmp_path, again=again) for again in (0, 0, 1)
     ]
+
     assert [row["figure"].strip() for row in rows] == ["begun", "resumed", "begun"]
 
 
@@ -179,6 +193,8 @@ def test_a_disturbed_figure_is_measured_once_more_and_then_marked(
 
     assert calls == [False, True][:measured_at]
     assert row["taken"] == parts[-1]
+
     text = measured.page([row])
+
     assert mark in text
     assert ("disturbed" in text) == bool(mark)

@@ -38,8 +38,10 @@ def run_benchmark(monkeypatch, capsys, *arguments: str) -> dict:
     ]
     for binding in BINDINGS:
         command += ["--gin_binding", binding]
+
     monkeypatch.setattr(sys, "argv", command)
     time_to_accuracy.main()
+
     return json.loads(capsys.readouterr().out)
 
 
@@ -52,19 +54,23 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
     options = ["--shard_dir", str(shard_dir), "--run_dir", str(runs)]
     options += ["--seeds", "1", "--epochs", "1", "--target", "cer=0.9"]
     options += ["--baseline_gin_file", "demo.gin"]
+
     for binding in (
         *BINDINGS,
         "TrainingConfig.epochs = 1",
         "AcousticModelConfig.dropout = 0.3",
     ):
         options += ["--baseline_gin_binding", binding]
+
     left = runs / "torch" / "seed-1"
     left.mkdir(parents=True)
     (left / "events.jsonl").write_text("")
-    found = run_benchmark(monkeypatch, capsys, *options)
+    result = run_benchmark(monkeypatch, capsys, *options)
+
     assert (runs / "unfinished" / "0-torch-seed-1").is_dir()
 
     ours, theirs = (load_run(runs / system / "seed-1") for system in ("tfasr", "torch"))
+
     assert steps(ours) == steps(theirs)
     for fact in (
         "comparability",
@@ -74,14 +80,18 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
         "opt_name",
     ):
         assert ours.fact(fact) == theirs.fact(fact)
+
     assert load_run(runs / "baseline" / "seed-1").fact("opt_name") == ours.fact(
         "opt_name"
     )
-    systems, by_run, ratios = found["tables"]
+
+    systems, by_run, ratios = result["tables"]
+
     assert [row["reached"] for row in systems["rows"]] == ["0 of 1"] * 3
     assert [row["system"] for row in ratios["rows"]] == ["torch", "baseline"]
     assert all(row["ratio"] is None for row in ratios["rows"])
     assert all(row["minutes"] is None for row in by_run["rows"])
+
     for row in by_run["rows"]:
         shares = (
             "startup",
@@ -91,6 +101,7 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
             "checkpoint",
             "overhead",
         )
+
         assert sum(row[f"{name}_pct"] for name in shares) == pytest.approx(100, abs=0.1)
         assert 0 < row["ledger_pct"] < 100
 
@@ -147,15 +158,21 @@ assert "tensorflow" not in sys.modules
         return json.loads(done.stdout.splitlines()[-1])
 
     history = train_twin(runs["first"][1])
+
     assert len(history) == 3
     assert history[-1]["loss"] < history[0]["loss"]
+
     again = train_twin(runs["second"][1])
+
     assert [epoch["cer"] for epoch in again] == [epoch["cer"] for epoch in history]
     assert load_run(runs["first"][1]).status == "success"
+
     systems, _, ratios, factors = tta_tables(runs, ("cer", 1.0))
     assert [row["reached"] for row in systems["rows"]] == ["1 of 1", "1 of 1"]
+
     together = factors["rows"][-1]["times"]
     minutes = [row["minutes"] for row in systems["rows"]]
+
     assert together == pytest.approx(minutes[1] / minutes[0])
     assert ratios["rows"][0]["ratio"] == pytest.approx(together)
     assert ratios["rows"][0]["low"] is None  # one run each gives no interval

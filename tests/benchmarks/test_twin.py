@@ -42,15 +42,17 @@ def test_the_twins_process_loads_neither_tensorflow_nor_keras():
 
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 def test_stock_keras_agrees():
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(SMALL, ["stock_keras"])
-    assert set(found) == {"stock_keras inference logits", "stock_keras inference loss"}
-    assert max(found.values()) < TOLERANCE
+    result = disagreements(SMALL, ["stock_keras"])
+
+    assert set(result) == {"stock_keras inference logits", "stock_keras inference loss"}
+    assert max(result.values()) < TOLERANCE
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -58,11 +60,12 @@ def test_torch_agrees(bidirectional):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(
+    result = disagreements(
         dataclasses.replace(SMALL, bidirectional=bidirectional), ["torch"]
     )
-    assert len(found) == 4
-    assert max(found.values()) < TOLERANCE
+
+    assert len(result) == 4
+    assert max(result.values()) < TOLERANCE
 
 
 def test_a_wrong_order_of_gates_would_be_noticed(monkeypatch):
@@ -90,6 +93,7 @@ def test_weights_of_other_sizes_are_refused():
 
     model = build_model(Experiment(model=SMALL), Alphabet(), compiled=False).recogniser
     other = TorchTwin(SMALL, NUM_CLASSES, NUM_FEATURES + 1, mask_statistics=True)
+
     with pytest.raises(ValueError, match="same sizes"):
         copy_to_torch(model, other)
 
@@ -129,16 +133,20 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     model = build_model(experiment, Alphabet(), compiled=True)
     other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
     copy_to_torch(model.recogniser, other)
+
     parameters = [p for p in other.parameters() if p.requires_grad]
     optimizer, rate = torch_optimizer(serialised(wanted()), parameters)
     ours = []
     theirs = []
+
     step, batch = _tfasr_step(model, parse_size("10x4x70"))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+
     for number in range(6):
         ours.append(step())
         for group in optimizer.param_groups:
             group["lr"] = rate(number)
+
         optimizer.zero_grad()
         logits = other(tensors["features"], tensors["feature_lengths"])
         loss = other.losses(logits, tensors).mean()
@@ -160,6 +168,7 @@ def _tfasr_step(model, size):
     batch = made_batch(size)
     iterator = iter(repeated(batch))
     step = TimedStep(model)
+
     return lambda: step(iterator).loss, batch
 
 
@@ -183,18 +192,24 @@ def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
         (other.classifier.weight, model.classifier.kernel),
     ]
     ours = getattr(model.recurrent[0], "forward_layer", model.recurrent[0]).cell
+
     ways = other.lstms()
+
     assert len(ways) == 1 + bidirectional
+
     for way in ways:
         np.testing.assert_array_equal(way.bias_ih_l0.detach(), ours.bias.value.numpy())
+
         recurrent = way.weight_hh_l0.detach().T
         np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
+
         pairs.append((way.weight_ih_l0, ours.kernel))
 
     for theirs, kernel in pairs:  # one uniform range
         assert theirs.abs().max().item() == pytest.approx(
             abs(kernel.numpy()).max(), rel=0.02
         )
+
     other.zero_classifier()
     assert not other.classifier.weight.any()
 
@@ -206,8 +221,10 @@ def test_the_learning_rate_is_that_of_keras():
     cosine = keras.optimizers.schedules.CosineDecay
     plain = cosine(0.8, 50, alpha=0.1)
     warmed_up = cosine(0.1, 50, alpha=0.1, warmup_target=0.9, warmup_steps=10)
+
     for schedule in (plain, warmed_up):
         rate = learning_rate(keras.optimizers.schedules.serialize(schedule))
+
         for step in (0, 1, 9, 10, 11, 25, 49, 50, 59, 60, 80):
             assert rate(step) == pytest.approx(float(schedule(step)), rel=1e-5)
 
@@ -230,6 +247,7 @@ def test_what_the_twin_cannot_do_is_refused(tmp_path):
     falling = keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
     with pytest.raises(UsageError, match="or a CosineDecay"):
         learning_rate(keras.optimizers.schedules.serialize(falling))
+
     mixed = ["TrainingConfig.precision = 'mixed_float16'"]
     with pytest.raises(UsageError, match="float32 or mixed_bfloat16 on one device"):
         train_twin(None, mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")

@@ -21,23 +21,31 @@ def test_words_that_were_heard_right_are_compared():
         Word("a", 0.3, 0.4, 1.0),
         Word("hall", 0.48, 1.0, 1.0),
     ]
+
     starts, ends = errors_ms(said, heard)
+
     np.testing.assert_allclose(starts, [50, -20])
     np.testing.assert_allclose(ends, [100])
-    found = summary(starts)
-    assert (found["words"], found["within_50_ms"]) == (2, 1.0)
-    assert found["mean_ms"] == pytest.approx(15)
-    assert found["median_off_ms"] == pytest.approx(35)
+
+    result = summary(starts)
+
+    assert (result["words"], result["within_50_ms"]) == (2, 1.0)
+    assert result["mean_ms"] == pytest.approx(15)
+    assert result["median_off_ms"] == pytest.approx(35)
 
 
 def test_the_synthesiser_tells_where_words_begin():
     library = TellingLibrary()
     text = "go left two steps in the hall"
     samples = library.speak(text, "en", 150)
+
     words = true_words(text, library, pause_before_s=1.0)
+
     assert [word.word for word in words] == text.split()
     assert words[5].start_s is None  # "in the" is one to the synthesiser
+
     starts = [word.start_s for word in words if word.start_s is not None]
+
     assert starts == sorted(starts)
     assert starts[0] == pytest.approx(1.0)
     assert words[-1].end_s == pytest.approx(1.0 + library.end / SAMPLE_RATE_HZ)

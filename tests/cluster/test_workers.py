@@ -316,7 +316,7 @@ def test_a_signal_brings_its_checkpoint_the_averages_too():
 
 def test_who_fails_before_the_gate_tells_the_others():
     workers = WithOneMore(offer={"shards": 1})
-    with pytest.raises(ValueError, match="no shards"), StartBarrier(workers).telling():
+    with pytest.raises(ValueError, match="no shards"), StartBarrier(workers).sending_errors():
         raise ValueError("no shards")
     assert workers.told == [{"failed": "no shards"}]
 
@@ -325,7 +325,7 @@ def test_at_the_gate_all_hear_who_failed():
     barrier = StartBarrier(WithOneMore(offer={"failed": "no shards"}))
     with (
         pytest.raises(RunError, match="worker 1 could not begin: no shards"),
-        barrier.telling(),
+        barrier.sending_errors(),
     ):
         barrier.passed({"shards": 1})
     assert StartBarrier(Workers()).passed({"shards": 1}) == [{"shards": 1}]

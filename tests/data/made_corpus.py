@@ -40,18 +40,21 @@ def make_utterances(folder: Path, count: int, text: str = "yes no") -> list[Utte
 def write_tsv(
     folder: Path, utterances: list[Utterance], name: str = "train.tsv"
 ) -> Path:
+    """Lists the utterances in a table as `tfasr prepare --corpus tsv` reads it."""
     lines = [
         f"{u.audio_path.name}\t{u.speaker}\t{u.duration_s}\t{u.text}\n"
         for u in utterances
     ]
     path = folder / name
     path.write_text(HEADER + "".join(lines), encoding="utf-8")
+
     return path
 
 
 def packing(
     per_shard: int = 4, features: FeatureConfig = TINY_FEATURES, **shards
 ) -> Packing:
+    """How tiny features are packed, so many utterances to a shard."""
     return Packing(
         alphabet=Alphabet(),
         features=features,
@@ -69,6 +72,7 @@ def prepare_split(
     max_duration_s: float = math.inf,
     **options,
 ) -> dict:
+    """Packs utterances as `tfasr prepare` does and returns the index."""
     corpus = CorpusSplit(utterances, list(rejections))
     return pack_split(
         corpus,

@@ -35,6 +35,7 @@ def made_talks(folder: Path, name: str = "talk", form: str = "sph") -> list[Spok
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(len(name))
     spoken = []
+
     for number in range(NUM_TALKS):
         pieces = []
         at = 0
@@ -58,6 +59,7 @@ def made_talks(folder: Path, name: str = "talk", form: str = "sph") -> list[Spok
 
 
 def put(path: Path, *lines: str | dict) -> None:
+    """Writes lines, of which objects become JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
@@ -68,6 +70,7 @@ def write_lists(folder: Path, spoken: list[Spoken], split: str) -> None:
     names = {"train": "train", "validation": "dev"}
     audio = folder / names[split] / "sph"
     talks = sorted({s.talk for s in spoken})
+
     for talk in talks:
         of_talk = [s for s in spoken if s.talk == talk]
         put(
@@ -98,6 +101,7 @@ def write_lists(folder: Path, spoken: list[Spoken], split: str) -> None:
     ]
     put(folder / f"{split}.json", *rows)
     cuts = []
+
     for s in spoken:
         whole_s = soundfile.info(audio / f"{s.talk}.sph").duration
         source = {"type": "file", "channels": [0], "source": f"{audio / s.talk}.sph"}

@@ -42,6 +42,7 @@ def made(texts: list[str], **config) -> Alphabet:
 
 
 def listed(folder: Path, text: str | bytes) -> str:
+    """Writes a list of letters and returns its path."""
     path = folder / "letters.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(path)
@@ -56,23 +57,29 @@ def test_kept_english_shards_are_those_that_would_be_packed_today():
     split = open_split(SHARDS, "train")
     experiment = load_config(str(TONES_GIN)).experiment
     shards = ShardConfig(**split.index["packing"])
+
     content = Packing(
         Alphabet(), experiment.features, shards, experiment.model
     ).content()
+
     assert content == {name: split.index[name] for name in content}
+
     records = tf.data.TFRecordDataset(
         split.files, split.index["packing"]["compression"]
     )
     texts = {u.position: u.text for u in split.utterances}
+
     for record in records:
         fields = tf.io.parse_single_example(record, RECORD)
         labels = tf.sparse.to_dense(fields["labels"]).numpy().tolist()
+
         assert Alphabet().encode(texts[int(fields["position"])]) == labels
         assert Alphabet().decode(labels) == texts[int(fields["position"])]
 
 
 def test_letters_of_the_text_are_kept_and_marks_dropped():
     alphabet = made(GERMAN, source="auto")
+
     assert alphabet.characters == "".join(
         sorted(
             set(" 'üßö" + "grüß gott weltübermuttutseltengutdiestraßegehts")
@@ -90,12 +97,14 @@ def test_letters_of_the_text_are_kept_and_marks_dropped():
 
 def test_letters_that_meet_where_a_mark_is_dropped_may_become_one():
     alphabet = made(["\u1100-\u1161 \u1100.\u1161 ab"], source="auto")
+
     assert alphabet.normalise("\u1100.\u1161") == "가"
     assert not alphabet.foreign_characters("가")
 
 
 def test_case_and_punctuation_can_be_kept():
     alphabet = made(GERMAN, source="auto", keep_case=True, keep_punctuation=True)
+
     for text in GERMAN:
         assert alphabet.normalise(text) == text
         assert alphabet.decode(alphabet.encode(text)) == text
@@ -107,7 +116,9 @@ def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
     mapping = listed(tmp_path, "ß\tss\nwelt\t\n")
     with caplog.at_level(logging.INFO, "tfasr"):
         alphabet = made([*GERMAN, "zwei 2"], source="auto", mapping=mapping)
+
     report = "\n".join(caplog.messages)
+
     assert alphabet.normalise("Grüß Welt") == "grüss"
     assert "'ß' to 'ss'" in report
     assert "dropped, or a space for a dash: ! 8, , 8, - 8, . 8, ? 8" in report
@@ -125,11 +136,13 @@ def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
         (["ΟΔΟΣ Άνω"], " οδςάνω"),
     ],
 )
-def test_scripts(texts, expected):
+def test_an_alphabet_is_made_of_the_letters_of_any_script(texts, expected):
     alphabet = made(texts, source="auto")
     assert set(alphabet.characters) == set(expected)
+
     for text in texts:
         written = alphabet.normalise(text)
+
         assert alphabet.decode(alphabet.encode(written)) == written
         assert (" " in written) == (" " in expected)
 
@@ -150,8 +163,9 @@ def test_words_and_characters_of_scripts():
     assert join_words(["a", "b"]) == "a b"
 
 
-def test_an_alphabets_file(tmp_path):
+def test_an_alphabet_is_read_from_a_file_of_letters(tmp_path):
     path = listed(tmp_path, "\ufeffa\r\nb\n\u0065\u0301\nं\n".replace("ं\n", "कि\n"))
+
     assert set(made(["ab"], source=path).characters) == set(" abéकि")
     assert (
         made(["AB"], source=listed(tmp_path, "A\na\n"), keep_case=True).characters
@@ -193,6 +207,7 @@ def test_wrong_mappings_are_refused_by_line(tmp_path, content, fault):
 
 def test_a_mapping_of_megabytes_is_refused_at_once(tmp_path):
     lines = "".join(f"é{number}\te\n" for number in range(200_000))
+
     with pytest.raises(UsageError, match="At most 1048576 can be read"):
         made(["ab"], mapping=listed(tmp_path, lines))
 
@@ -211,6 +226,7 @@ def test_settings_that_contradict_each_other_are_refused():
 
 def test_gin_binds_an_alphabet_and_flags_override_it():
     bindings = ["AlphabetConfig.source = 'auto'", "AlphabetConfig.keep_case = True"]
+
     assert load_config(None, bindings).alphabet == AlphabetConfig(
         source="auto", keep_case=True
     )
@@ -221,9 +237,11 @@ def test_gin_binds_an_alphabet_and_flags_override_it():
 
 def test_what_makes_texts_comparable_is_described():
     assert Alphabet().text_rule == "NFC, lower case, single spaces"
+
     hindi = Alphabet(
         "कि ", None, keep_case=True, punctuation="dropped", mapping=(("a", "b"),)
     )
+
     for part in (
         "case kept",
         "punctuation dropped",
@@ -231,8 +249,15 @@ def test_what_makes_texts_comparable_is_described():
         "characters with their marks",
     ):
         assert part in hindi.text_rule
+
+
+def test_a_text_rule_says_where_characters_are_words():
     assert "each character without spaces a word" in Alphabet("打开", None).text_rule
+
+
+def test_units_change_no_text_rule():
     units = Alphabet("ab", None, (("a", -1.0), ("b", -1.0)))
+
     assert units.text_rule == Alphabet("ab", None).text_rule
     assert units.units_fact["count"] == 2
 
@@ -250,13 +275,26 @@ def test_units_spell_every_text(sentencepiece, kind, source):
     chosen = random.Random(1).choices
     parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
     texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+
     alphabet = made(texts, source=source, units=40, units_kind=kind)
+
     assert (alphabet.num_classes, alphabet.blank_id) == (41, 40)
     for text in [*texts, "tttt", "zebra's"]:
         if not alphabet.foreign_characters(text):
             assert alphabet.decode(alphabet.encode(text)) == text
 
     assert len(alphabet.encode(texts[0])) < len(texts[0])
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("source", ["auto", "english"])
+def test_equal_texts_make_equal_units(sentencepiece, kind, source):
+    chosen = random.Random(1).choices
+    parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
+    texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+
+    alphabet = made(texts, source=source, units=40, units_kind=kind)
+
     again = made(texts, source=source, units=40, units_kind=kind)
     assert (
         again
@@ -269,6 +307,7 @@ def test_frequent_words_are_units_and_others_are_spelled():
     texts = ["b five five", "five b oh", "oh two b b"]
     # Ten are characters.
     alphabet = made(texts, source="auto", units=13, units_kind="word")
+
     assert [alphabet.symbols[i] for i in alphabet.encode("b five oh two")] == [
         *("▁b", "▁five", "▁oh", "▁", "t", "w", "o"),
     ]
@@ -283,30 +322,51 @@ def test_frequent_words_are_units_and_others_are_spelled():
         made(["你好 世界", "世界"], source="auto", units=9, units_kind="word")
 
 
+SENTENCES = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
+
+
+def trained_units(sentencepiece, folder, kind):
+    """The file of a SentencePiece model of the sentences."""
+    (folder / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "units"),
+        vocab_size=28,
+        model_type=kind,
+        character_coverage=1.0,
+        minloglevel=3,
+    )
+    return str(folder / "units.model")
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind):
-    texts = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
-    with (tmp_path / "text").open("w", encoding="utf-8") as file:
-        file.write("\n".join(texts))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "units"), vocab_size=28,
-        model_type=kind, character_coverage=1.0, minloglevel=3,
-    )  # fmt: skip
-    model = str(tmp_path / "units.model")
-    alphabet = made(texts, source="auto", units_model=model)
+    model = trained_units(sentencepiece, tmp_path, kind)
+
+    alphabet = made(SENTENCES, source="auto", units_model=model)
     theirs = sentencepiece.SentencePieceProcessor(model_file=model)
-    for text in [*texts[:3], "dir tut die welt gut", "tutu"]:
+
+    for text in [*SENTENCES[:3], "dir tut die welt gut", "tutu"]:
         assert [
             alphabet.symbols[i] for i in alphabet.encode(text)
         ] == theirs.encode_as_pieces(text)
+
+
+def test_a_units_model_of_other_characters_is_refused(sentencepiece, tmp_path):
+    model = trained_units(sentencepiece, tmp_path, "unigram")
+
     with pytest.raises(UsageError, match="units.model doesn't fit.*ß"):
         made(["hello"], units_model=model)
     with pytest.raises(UsageError, match=r"doesn't fit.*missing characters: \['q'\]"):
-        made([*texts, "quer"], source="auto", units_model=model)
+        made([*SENTENCES, "quer"], source="auto", units_model=model)
+
+
+def test_a_damaged_units_model_is_refused(sentencepiece, tmp_path):
     damaged = tmp_path / "damaged.model"
     damaged.write_bytes(b"not a model")
+
     with pytest.raises(UsageError, match="damaged.model doesn't fit"):
-        made(texts, source="auto", units_model=str(damaged))
+        made(SENTENCES, source="auto", units_model=str(damaged))
 
 
 @pytest.mark.parametrize(
@@ -328,12 +388,15 @@ SCRIPTS = "aäßéœñşğőżđабвеёαςάאبشیकि्नमखที
 def test_any_text_goes_through_its_own_alphabet_without_loss(texts, case, marks):
     if not any(unicodedata.category(c)[0] in "LNM" for c in "".join(texts)):
         return
+
     alphabet = made(texts, source="auto", keep_case=case, keep_punctuation=marks)
     for text in texts:
         written = alphabet.normalise(text)
+
         assert not alphabet.foreign_characters(written)
         assert alphabet.decode(alphabet.encode(written)) == written
         assert alphabet.normalise(written) == written
+
         lost = (
             set(unicodedata.normalize("NFC", text.lower()))
             - set(written)
@@ -366,6 +429,7 @@ def fuzzed(generator: random.Random) -> str:
         " \u0301\u200d'’-.1\u0660\u3000", k=generator.randint(0, 4)
     )
     generator.shuffle(signs)
+
     return "".join(c for c in signs if not 0xD800 <= ord(c) <= 0xDFFF)
 
 
@@ -386,16 +450,21 @@ def test_fuzzed_strings_go_through_alphabet_and_units_without_loss(
         plain = made(texts, source="auto", **keep)
         units = len(plain.characters) + 10
         kind = ("unigram", "bpe", "word")[number % 3]
+
         cut = made(texts, source="auto", units=units, units_kind=kind, **keep)
+
         assert cut.characters == plain.characters
+
         for text in texts:
             written = plain.normalise(text)
+
             assert cut.normalise(text) == written == plain.normalise(written)
             assert plain.decode(plain.encode(written)) == written
             assert cut.decode(cut.encode(written)) == written
 
 
 def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
+    """Writes recordings of two seconds, and a table for each split."""
     folder.mkdir(exist_ok=True)
     for split, lines in texts.items():
         rows = ["path\ttext"]
@@ -412,6 +481,7 @@ def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
 
 
 def prepare(folder: Path, *flags: str) -> int:
+    """Runs `tfasr prepare` in this process and returns its exit code."""
     words = [
         "prepare",
         "--corpus",
@@ -423,18 +493,29 @@ def prepare(folder: Path, *flags: str) -> int:
     return run_command(parse(["tfasr", *words, str(folder / "shards"), "-q", *flags]))
 
 
-def test_other_splits_take_the_training_splits_alphabet(tmp_path, capsys):
+def test_another_split_is_refused_before_training_has_an_alphabet(tmp_path, capsys):
     corpus(
         tmp_path / "corpus",
         {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]},
     )
+
     assert prepare(tmp_path, "--split", "validation", "--alphabet", "auto") == 2
     assert "prepare for 'train' first" in capsys.readouterr().err
+
+
+def test_other_splits_take_the_training_splits_alphabet(tmp_path):
+    corpus(
+        tmp_path / "corpus",
+        {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]},
+    )
+
     assert prepare(tmp_path, "--split", "train", "--alphabet", "auto") == 0
     assert prepare(tmp_path, "--split", "validation") == 0
+
     train, validation = (
         open_split(tmp_path / "shards", s) for s in ("train", "validation")
     )
+
     assert train.index["alphabet"] == validation.index["alphabet"]
     assert list(validation.transcripts()) == ["öl"]
 
@@ -444,11 +525,19 @@ def test_many_foreign_characters_are_refused_before_anything_is_packed(
 ):
     texts = ["hello"] * 3 + ["grüß dich", "schön"]
     corpus(tmp_path / "corpus", {"train": texts})
+
     assert prepare(tmp_path, "--split", "train") == 1
+
     message = capsys.readouterr().err
+
     for part in ("2 of 5", "'ü' in 1", "--alphabet auto", "--mapping"):
         assert part in message
     assert not list((tmp_path / "shards").rglob("*.tfrecord*"))
+
+
+def test_foreign_characters_are_packed_with_an_alphabet_that_has_them(tmp_path):
+    corpus(tmp_path / "corpus", {"train": ["hello"] * 3 + ["grüß dich", "schön"]})
+
     assert (
         prepare(tmp_path, "--split", "train", "--alphabet", "auto", "--keep_case") == 0
     )

@@ -31,15 +31,18 @@ def padded_frames(lengths, boundaries):
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=15), st.integers(1, 5))
 def test_boundaries_are_the_best_of_all(lengths, num_buckets):
     boundaries = bucket_boundaries(lengths, num_buckets)
+
     assert boundaries == sorted(set(boundaries))
     assert boundaries[-1] == max(lengths)
     assert 1 <= len(boundaries) <= num_buckets
+
     others = sorted(set(lengths) - {max(lengths)})
     best = min(
         padded_frames(lengths, [*chosen, max(lengths)])
         for size in range(min(num_buckets - 1, len(others)) + 1)
         for chosen in itertools.combinations(others, size)
     )
+
     assert padded_frames(lengths, boundaries) == best
 
 
@@ -51,8 +54,10 @@ def test_the_shortest_and_rare_lengths_can_be_boundaries():
 def test_many_lengths_are_cut_well():
     lengths = np.random.default_rng(0).integers(100, 1600, 20000)
     boundaries = bucket_boundaries(lengths, 8)
+
     assert len(boundaries) == 8
     assert boundaries[-1] == lengths.max()
+
     # Uniform lengths in 8 equal buckets: half a bucket's width is padded.
     even = np.linspace(100, 1600, 9)[1:].astype(int)
     assert padded_frames(lengths, boundaries) < 1.005 * padded_frames(lengths, even)
@@ -84,9 +89,11 @@ PADDINGS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory):
+    """A split of several shards with utterances of different lengths."""
     folder = tmp_path_factory.mktemp("pipeline")
     utterances = make_utterances(folder / "audio", UTTERANCES)
     prepare_split(utterances, folder / "shards", packing(per_shard=5))
+
     return open_split(folder / "shards", "train")
 
 
@@ -98,6 +105,7 @@ def half(frames):
 def make_source(
     split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline
 ):
+    """Batches of four utterances, bucketed unless `pipeline` says otherwise."""
     config = {
         "padding": "bucketed",
         "global_batch_size": 4,
@@ -134,24 +142,34 @@ def test_every_utterance_stands_once_in_an_epoch_whole_and_padded_with_zeros(
     batches = arrays(
         source.evaluation() if kind == "evaluation" else source.training(1, 1)
     )
+
     assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
+
     largest = max(len(batch["positions"]) for batch in batches)
     assert largest == (8 if kind == "evaluation" else 4)
+
     by_position = {u.position: u for u in split.utterances}
+
     for batch in batches:
         assert len(batch["positions"]) >= 1, "no empty row is ever added"
         assert batch["features"].shape[1] in source.boundaries
+
         for row, position in enumerate(batch["positions"]):
             listed = by_position[position]
             frames = batch["feature_lengths"][row]
             labels = batch["label_lengths"][row]
+
             assert frames == listed.frames
             assert batch["duration_s"][row] == pytest.approx(listed.duration_s)
+
             text = Alphabet().decode(batch["labels"][row, :labels])
+
             assert text == listed.text
             assert not batch["features"][row, frames:].any()
             assert not batch["labels"][row, labels:].any()
+
             valid = batch["features"][row, :frames].astype(np.float64)
+
             np.testing.assert_allclose(valid.mean(axis=0), 0, atol=1e-3)
             np.testing.assert_allclose(valid.std(axis=0), 1, atol=1e-2)
 
@@ -161,6 +179,7 @@ def test_an_utterance_belongs_to_the_shortest_bucket_that_holds_it(split):
     for batch in arrays(source.training(3, 1)):
         padded = batch["features"].shape[1]
         shorter = [b for b in source.boundaries if b < padded]
+
         assert all(
             length > max(shorter, default=0) for length in batch["feature_lengths"]
         )
@@ -168,6 +187,7 @@ def test_an_utterance_belongs_to_the_shortest_bucket_that_holds_it(split):
 
 def test_fixed_batches_have_the_papers_shape_and_differ_in_their_last_alone(split):
     batches = arrays(make_source(split, **FIXED).training(1, 1))
+
     assert [b["features"].shape for b in batches[:-1]] == [(4, 130, 10)] * (
         UTTERANCES // 4
     )
@@ -178,11 +198,15 @@ def test_fixed_batches_have_the_papers_shape_and_differ_in_their_last_alone(spli
 def test_the_order_depends_on_seed_and_epoch_alone(split, padding):
     first = arrays(make_source(split, **padding).training(seed=1, epoch=1))
     source = make_source(split, **padding)
+
     dataset = source.training(seed=1, epoch=1)
+
     assert_same(arrays(dataset), first)
     assert_same(arrays(dataset), first)  # a second pass
+
     other_epoch = arrays(source.training(seed=1, epoch=2))
     other_seed = arrays(source.training(seed=2, epoch=1))
+
     assert positions(first) != positions(other_epoch)
     assert positions(first) != positions(other_seed)
     assert_same(arrays(source.training(seed=1, epoch=1)), first)
@@ -192,6 +216,7 @@ def test_a_global_seed_changes_nothing(split):
     first = arrays(make_source(split).training(seed=1, epoch=1))
     try:
         tf.random.set_seed(123)
+
         assert_same(arrays(make_source(split).training(seed=1, epoch=1)), first)
     finally:
         tf.random.set_seed(None)
@@ -203,6 +228,7 @@ def test_utterances_meet_others_in_every_epoch(split):
         {frozenset(batch) for batch in positions(arrays(source.training(1, epoch)))}
         for epoch in (1, 2)
     ]
+
     assert len(companies[0] & companies[1]) < len(companies[0]) / 2
 
 
@@ -212,6 +238,7 @@ def test_skip_leaves_exactly_the_remaining_batches(split, padding):
     whole = arrays(make_source(split, augmentation=masks, **padding).training(1, 2))
     for skip in (1, 4, len(whole) - 1, len(whole), len(whole) + 3):
         source = make_source(split, augmentation=masks, **padding)
+
         assert_same(arrays(source.training(1, 2, skip=skip)), whole[skip:])
 
 
@@ -221,6 +248,7 @@ def test_a_schedule_changes_the_size_of_batches_and_nothing_else(split, padding)
     for epoch, size in ((1, 4), (2, 2), (3, 2), (4, 9), (7, 9)):
         batches = arrays(growing.training(1, epoch))
         usual = make_source(split, global_batch_size=size, **padding)
+
         assert_same(batches, arrays(usual.training(1, epoch)))
         assert max(len(batch["positions"]) for batch in batches) == size
         assert_same(arrays(growing.training(1, epoch, skip=2)), batches[2:])
@@ -244,13 +272,16 @@ def test_a_schedule_is_in_order_and_says_each_epochs_batch_size(schedule, size):
             ValueError, match="batch_size_schedule must be pairs of an epoch"
         ):
             PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
+
         return
 
     pipeline = PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
     told = [pipeline.batch_size(epoch) for epoch in range(1, 11)]
     expected = size
+
     for epoch in range(1, 11):
         expected = dict(schedule).get(epoch, expected)
+
         assert told[epoch - 1] == expected
 
     assert set(told) <= set(pipeline.batch_sizes)
@@ -268,6 +299,7 @@ def test_replicas_get_equal_consecutive_cuts_of_each_global_batch(split, padding
                 cut = next(cuts)
                 for name in NAMES:
                     expected = batch[name][part * each : (part + 1) * each]
+
                     np.testing.assert_array_equal(cut[name], expected)
 
         assert next(cuts, None) is None
@@ -277,7 +309,9 @@ def test_replicas_get_equal_consecutive_cuts_of_each_global_batch(split, padding
 def test_shapes_are_known_before_the_first_batch(split, replicas):
     fixed = make_source(split, **FIXED).training(1, 1, replicas=replicas).element_spec
     assert fixed["features"].shape.as_list()[1:] == [130, 10]
+
     bucketed = make_source(split).training(1, 1, replicas=replicas).element_spec
+
     assert bucketed["features"].shape.as_list() == [None, None, 10]
     for spec in (fixed, bucketed):
         assert spec["labels"].shape.as_list() == [None, None]
@@ -286,6 +320,7 @@ def test_shapes_are_known_before_the_first_batch(split, replicas):
 
 
 def by_position(batches):
+    """The features of each utterance, by its position in the split, unpadded."""
     return {
         position: batch["features"][row, : batch["feature_lengths"][row]]
         for batch in batches
@@ -300,12 +335,15 @@ def test_augmentation_masks_in_training_alone_the_same_for_the_same_seed(split):
     evaluated = by_position(arrays(source.evaluation()))
     trained = by_position(arrays(source.training(1, 1)))
     next_epoch = by_position(arrays(source.training(1, 2)))
+
     for position, features in plain.items():
         np.testing.assert_array_equal(evaluated[position], features)
+
         kept = trained[position] != 0
         np.testing.assert_array_equal(trained[position][kept], features[kept])
 
     masked = [not (trained[p] != 0).all() for p in plain]
+
     assert np.mean(masked) > 0.8
     assert any(not np.array_equal(trained[p], next_epoch[p]) for p in plain)
     assert_same(arrays(source.training(1, 1)), arrays(source.training(1, 1)))
@@ -313,9 +351,11 @@ def test_augmentation_masks_in_training_alone_the_same_for_the_same_seed(split):
 
 def test_masks_from_a_later_epoch_leave_the_epochs_before_as_they_are(split):
     masks = {"time_masks": 2, "time_mask_fraction": 0.5, "frequency_masks": 1}
+
     late = make_source(split, augmentation=AugmentationConfig(**masks, from_epoch=3))
     plain = make_source(split)
     always = make_source(split, augmentation=AugmentationConfig(**masks))
+
     assert_same(arrays(late.training(1, 3)), arrays(always.training(1, 3)))
     assert_same(arrays(late.training(1, 2, skip=3)), arrays(plain.training(1, 2))[3:])
     assert late.training(1, 1).element_spec == late.training(1, 3).element_spec
@@ -324,36 +364,55 @@ def test_masks_from_a_later_epoch_leave_the_epochs_before_as_they_are(split):
 def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
     source = make_source(split, augmentation=AugmentationConfig(tempo_change=0.2))
     assert source.boundaries[-1] >= 1.2 * max(u.frames for u in split.utterances)
+
     plain = by_position(arrays(source.evaluation()))
     assert {p: len(f) for p, f in plain.items()} == {
         u.position: u.frames for u in split.utterances
     }
+
     epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+
     for batch in epochs[0]:
         padded = batch["features"].shape[1]
         shorter = [b for b in source.boundaries if b < padded]
+
         assert all(
             max(shorter, default=0) < n <= padded for n in batch["feature_lengths"]
         )
 
     first, second = map(by_position, epochs)
     bounds = zip(split.utterances, *source.frame_ranges, strict=True)
+
     assert all(least <= len(first[u.position]) <= most for u, least, most in bounds)
+
     ratios = np.array([len(first[p]) / len(plain[p]) for p in plain])
+
     assert 0.79 < min(ratios) < 0.9 < 1.1 < max(ratios) < 1.21
     assert [len(first[p]) for p in plain] != [len(second[p]) for p in plain]
+
     for position, features in plain.items():
         places = np.linspace(0, len(features) - 1, len(first[position]))
         expected = [np.interp(places, np.arange(len(f)), f) for f in features.T]
+
         np.testing.assert_allclose(first[position], np.transpose(expected), atol=1e-3)
 
+
+def test_a_changed_tempo_is_the_same_after_skipped_batches(split):
+    source = make_source(split, augmentation=AugmentationConfig(tempo_change=0.2))
+
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
+
+
+def test_a_tempo_too_slow_for_fixed_batches_is_refused(split):
     with pytest.raises(UsageError, match="at the slowest tempo"):
         longest = max(u.frames for u in split.utterances)
         make_source(
             split,
             augmentation=AugmentationConfig(tempo_change=0.2),
-            **{"padding": "fixed", "max_frames": longest},
+            padding="fixed",
+            max_frames=longest,
         )
 
 
@@ -361,17 +420,27 @@ def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluati
     split,
 ):
     source = make_source(split, augmentation=AugmentationConfig(vocal_tract_change=0.2))
+
     plain = by_position(arrays(source.evaluation()))
     same = by_position(arrays(make_source(split).evaluation()))
+
     assert all(np.array_equal(plain[position], same[position]) for position in same)
+
     epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
     first, second = map(by_position, epochs)
+
     for position, features in plain.items():
         assert first[position].shape == features.shape
         assert not np.allclose(first[position], features, atol=1e-2)
         assert not np.allclose(first[position], second[position], atol=1e-2)
         # Normalised after it, as all that the model sees.
         np.testing.assert_allclose(first[position].mean(axis=0), 0, atol=1e-3)
+
+
+def test_a_changed_vocal_tract_is_the_same_after_skipped_batches(split):
+    source = make_source(split, augmentation=AugmentationConfig(vocal_tract_change=0.2))
+
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
 
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
 
@@ -380,22 +449,31 @@ def stored(split):
     for record in tf.data.TFRecordDataset(split.files, "GZIP"):
         parsed = tf.io.parse_single_example(record, RECORD)
         flat = np.frombuffer(parsed["features"].numpy(), "float16")
+
         yield int(parsed["position"]), flat.reshape(-1, 10).astype(np.float32)
+
+
+def test_corpus_normalisation_needs_statistics(split):
+    corpus = dataclasses.replace(TINY_FEATURES, normalisation="corpus")
+    with pytest.raises(UsageError, match="statistics"):
+        make_source(split, corpus)
 
 
 def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
     corpus = dataclasses.replace(TINY_FEATURES, normalisation="corpus")
-    with pytest.raises(UsageError, match="statistics"):
-        make_source(split, corpus)
+
     mean, deviation = statistics = split.feature_statistics()
     features = by_position(
         arrays(make_source(split, corpus, statistics=statistics).evaluation())
     )
+
     for position, plain in stored(split):
         np.testing.assert_allclose(
             features[position], (plain - mean) / deviation, atol=1e-4
         )
+
     frames = np.concatenate(list(features.values()))
+
     np.testing.assert_allclose(frames.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(frames.std(axis=0), 1, atol=1e-3)
 
@@ -411,6 +489,7 @@ def of_speakers(split, known=lambda utterance: True):
     said = {}
     for one in split.utterances:
         said.setdefault(one.speaker if known(one) else one.id, []).append(one.position)
+
     for positions in said.values():
         frames = np.concatenate([plain[position] for position in positions]).astype(
             np.float64
@@ -424,31 +503,41 @@ def of_speakers(split, known=lambda utterance: True):
             )
 
 
+def test_normalisation_by_speaker_needs_statistics(split):
+    with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
+        make_source(split, SPEAKERS)
+
+
 def test_speakers_are_normalised_over_all_that_they_say_in_the_split(
     split, tmp_path, monkeypatch
 ):
-    with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
-        make_source(split, SPEAKERS)
     statistics = split.feature_statistics()
     expected = {}
+
     for position, plain, (mean, deviation) in of_speakers(split):
         expected[position] = (plain - mean) / deviation
+
     monkeypatch.setattr("tfasr.data.manifest.MOST_HELD", 3)
     utterances = make_utterances(tmp_path / "audio", UTTERANCES)
     prepare_split(utterances, tmp_path / "shards", packing(per_shard=5))
+
     packed = open_split(tmp_path / "shards", "train")
+
     assert type(packed.utterances) is not type(split.utterances)
+
     for some in (split, packed, split.part(9), split.part(9).part(5)):
         source = make_source(some, SPEAKERS, statistics=statistics)
         features = by_position(arrays(source.evaluation()))
+
         assert features.keys() == {one.position for one in some.utterances}
-        for position, found in features.items():
-            np.testing.assert_allclose(found, expected[position], atol=1e-3)
+        for position, result in features.items():
+            np.testing.assert_allclose(result, expected[position], atol=1e-3)
 
     first = source.first(3)  # of the shards, not of the part
     for row, position in enumerate(first["positions"].numpy()):
-        found = first["features"][row, : first["feature_lengths"][row]]
-        np.testing.assert_allclose(found, expected[position], atol=1e-3)
+        result = first["features"][row, : first["feature_lengths"][row]]
+
+        np.testing.assert_allclose(result, expected[position], atol=1e-3)
 
 
 def test_a_damaged_shard_is_told_where_speakers_statistics_are_taken(tmp_path):
@@ -460,7 +549,9 @@ def test_a_damaged_shard_is_told_where_speakers_statistics_are_taken(tmp_path):
     split = open_split(tmp_path / "shards", "train")
     damaged = bytearray(Path(split.files[0]).read_bytes())
     damaged[len(damaged) // 2] ^= 255
+
     Path(split.files[0]).write_bytes(damaged)
+
     with pytest.raises(RunError, match="shards"):
         make_source(split, SPEAKERS, statistics=split.feature_statistics())
 
@@ -471,7 +562,9 @@ def test_an_utterance_of_an_unknown_speaker_is_normalised_by_itself(tmp_path):
     prepare_split(utterances, tmp_path / "shards", packing(per_shard=5))
     split = open_split(tmp_path / "shards", "train")
     source = make_source(split, SPEAKERS, statistics=split.feature_statistics())
+
     features = by_position(arrays(source.evaluation()))
+
     for position, plain, (mean, deviation) in of_speakers(
         split, lambda one: one.speaker
     ):
@@ -489,30 +582,38 @@ def test_a_vocal_tract_changes_the_speakers_mean_too(split, monkeypatch):
     options = {"statistics": split.feature_statistics()}
     source = make_source(split, SPEAKERS, changed, **options)
     features = by_position(arrays(source.training(1, 1)))
+
     for position, plain, (mean, deviation) in of_speakers(split):
         expected = (plain - mean)[:, ::-1] / deviation
+
         np.testing.assert_allclose(features[position], expected, atol=1e-3)
 
 
 def test_without_normalisation_features_are_as_stored(split):
     none = dataclasses.replace(TINY_FEATURES, normalisation="none")
     features = by_position(arrays(make_source(split, none).evaluation()))
+
     for position, plain in stored(split):
         np.testing.assert_array_equal(features[position], plain)
 
 
 def test_without_a_shuffle_buffer_and_prefetching(split):
     source = make_source(split, shuffle_buffer=0, prefetch=0, num_readers=50)
+
     for batches in (arrays(source.training(1, 1)), arrays(source.evaluation())):
         assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
 
 
-def test_other_features_and_too_short_fixed_batches_are_refused(split):
+def test_other_features_than_the_shards_are_refused(split):
     with pytest.raises(UsageError, match="num_mel_bins 8 in the shards, 80 wanted"):
         make_source(split, FeatureConfig())
+
+
+def test_too_short_fixed_batches_are_refused(split):
     longest = max(u.frames for u in split.utterances)
     with pytest.raises(UsageError, match=f"{longest} frames. Received: {longest - 1}"):
         make_source(split, padding="fixed", max_frames=longest - 1)
+
     make_source(split, padding="fixed", max_frames=longest)
 
 

@@ -64,6 +64,7 @@ def test_tasks_are_read_only_as_there_is_room_for_them():
 
     results = completed(Inline(), abs, tasks(), at_once=2)
     seen = {next(results)}
+
     assert read == [0, 1]
     assert seen | set(results) == set(range(9))
 
@@ -73,6 +74,7 @@ def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_
     prepare_split(utterances, tmp_path / "here", num_workers=2)
     folder = tmp_path / "there" / "train"
     prepare_split(utterances[:5], tmp_path / "there", executor=Inline())
+
     # What a killed worker leaves, and a file whose name is only alike.
     for name in (
         f"train-00001{PARTIAL_SUFFIX}-0123456789abcdef",
@@ -83,6 +85,7 @@ def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_
 
     prepare_split(utterances, tmp_path / "there", executor=Inline())
     (folder / f"train-00001{PARTIAL_SUFFIX}-mine").unlink()
+
     assert contents(folder) == contents(tmp_path / "here" / "train")
 
 
@@ -91,33 +94,54 @@ def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_
 )
 def test_an_executor_that_gives_up_is_a_failed_run(tmp_path, error):
     utterances = make_utterances(tmp_path / "audio", 2)
+
     with pytest.raises(RunError, match="run tfasr prepare again; it resumes"):
         prepare_split(utterances, tmp_path / "shards", executor=Failing(error))
 
 
-def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(elsewhere, "_PLAN_SEEN_WITHIN_S", 0.0)
-    utterances = make_utterances(tmp_path / "audio", 2)
-    prepare_split(utterances, tmp_path / "shards")
-    folder = tmp_path / "shards" / "train"
-    key = elsewhere.plan_key(folder)
+def work(folder, key, utterances):
+    """Packs the first shard as a worker elsewhere does."""
+    plan = elsewhere.ShardPlan(folder, "train", packing(), key)
+    elsewhere.finish_shard_elsewhere(elsewhere.exported(plan), 0, utterances)
 
-    def work(folder, key, part):
-        plan = elsewhere.ShardPlan(folder, "train", packing(), key)
-        elsewhere.finish_shard_elsewhere(elsewhere.exported(plan), 0, part)
+
+@pytest.fixture
+def utterances(tmp_path, monkeypatch):
+    """Two utterances, whose split is packed; workers wait for no plan."""
+    monkeypatch.setattr(elsewhere, "_PLAN_SEEN_WITHIN_S", 0.0)
+    made = make_utterances(tmp_path / "audio", 2)
+    prepare_split(made, tmp_path / "shards")
+    return made
+
+
+def test_a_worker_that_does_not_see_the_plan_is_refused(utterances, tmp_path):
+    key = elsewhere.plan_key(tmp_path / "shards" / "train")
 
     with pytest.raises(RunError, match="does not see it"):
         work(tmp_path / "elsewhere", key, utterances)
+
+
+def test_a_worker_that_finds_another_plan_is_refused(utterances, tmp_path):
     with pytest.raises(RunError, match="finds another plan"):
-        work(folder, "of an older call", utterances)
+        work(tmp_path / "shards" / "train", "of an older call", utterances)
+
+
+def test_a_worker_that_does_not_see_the_audio_is_refused(utterances, tmp_path):
+    folder = tmp_path / "shards" / "train"
+    key = elsewhere.plan_key(folder)
     utterances[1].audio_path.unlink()
+
     with pytest.raises(RunError, match=rf"has no {utterances[1].audio_path}"):
         work(folder, key, utterances)
+
+
+def test_a_worker_of_other_software_is_refused(utterances, tmp_path, monkeypatch):
+    folder = tmp_path / "shards" / "train"
+    key = elsewhere.plan_key(folder)
     plan = elsewhere.exported(elsewhere.ShardPlan(folder, "train", packing(), key))
     other = {**elsewhere.software(), "tensorflow": "1.15"}
     monkeypatch.setattr(elsewhere, "software", lambda: other)
+
     with pytest.raises(RunError, match=r"tensorflow 1\.15 for 2"):
         elsewhere.finish_shard_elsewhere(plan, 0, utterances)
 
@@ -142,16 +166,21 @@ def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(
     command += ["--shard_dir", str(tmp_path / "shards")]
     silent = socket.create_server(("127.0.0.1", 0))
     silence = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+
     for address in ("tcp://127.0.0.1:1", "here:there", "smtp://127.0.0.1:1", silence):
         assert cli.run(cli.parse([*command, "--scheduler", address])) == 2
+
         out, errors = capsys.readouterr()
         assert not out
+
         (line,) = errors.strip().splitlines()
+
         assert "--scheduler must be the address" in line
         assert f"Received: {address}" in line
 
     silent.close()
     several = [*command, "--scheduler", "tcp://127.0.0.1:1", "--num_workers", "2"]
+
     assert cli.run(cli.parse(several)) == 2
     assert "Leave one of the two out" in capsys.readouterr()[1]
     assert not (tmp_path / "shards").exists()
@@ -159,6 +188,7 @@ def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(
 
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+
     with (
         pytest.raises(UsageError, match=r"pip install 'tfasr\[cluster\]'"),
         cluster_executor("a", Tls()),
@@ -175,6 +205,7 @@ def test_dask_with_a_worker_killed_half_way_makes_the_same_shards(tmp_path):
     how = packing(per_shard=2)
     prepare_split(utterances, tmp_path / "here", how, num_workers=2)
     killed = []
+
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,

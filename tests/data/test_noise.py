@@ -35,22 +35,26 @@ RATE_HZ = 16000
 
 @pytest.fixture
 def corpus(tmp_path):
+    """A corpus of short recordings of noise."""
     write_tsv(tmp_path / "corpus", make_utterances(tmp_path / "corpus", 10))
     return tmp_path / "corpus"
 
 
 @pytest.fixture
 def noises(tmp_path):
+    """A folder of two recordings of noise, with a note next to them."""
     folder = tmp_path / "noises" / "inner"
     folder.mkdir(parents=True)
     soundfile.write(folder / "short.wav", np.sin(np.arange(1600) / 5), RATE_HZ)
     soundfile.write(folder / "long.flac", noise(30.0, 7)[::3], 8000)
     (folder / "notes.txt").write_text("licence")
+
     return tmp_path / "noises"
 
 
 @pytest.fixture
 def rooms(tmp_path):
+    """A folder of impulse responses of rooms."""
     (tmp_path / "rooms").mkdir()
     decay = (
         np.exp(-np.arange(4000) / 800)
@@ -59,6 +63,7 @@ def rooms(tmp_path):
     )
     decay[40] = 1.0
     soundfile.write(tmp_path / "rooms" / "room.wav", decay, RATE_HZ)
+
     return tmp_path / "rooms"
 
 
@@ -93,9 +98,12 @@ def test_the_ratio_of_powers_is_the_one_asked_for(samples, seed, snr_db):
     samples = samples + np.float32(0.01)
     if power(samples) < 1e-6:
         return
+
     added = np.random.default_rng(seed).normal(size=len(samples)).astype(np.float32)
+
     result = mixed(samples, added, snr_db).astype(np.float64) - samples
     expected = power(samples) / 10 ** (snr_db / 10)
+
     assert power(result) == pytest.approx(
         expected, rel=0.02, abs=1e-12 * power(samples) + 1e-13
     )
@@ -106,12 +114,19 @@ def test_a_room_keeps_length_loudness_and_the_time_of_the_direct_sound():
     samples[1000] = 1
     impulse = np.zeros(3000)
     impulse[[100, 100 + 500, 100 + 900]] = 1.0, 0.5, -0.25
+
     wet = reverberated(samples, impulse)
+
     assert len(wet) == len(samples)
     assert np.linalg.norm(wet) == pytest.approx(1.0)
+
     places = np.flatnonzero(np.abs(wet) > 0.01)
+
     assert places.tolist() == [1000, 1500, 1900]
     np.testing.assert_allclose(wet[places] / wet[1000], [1, 0.5, -0.25], atol=1e-5)
+
+
+def test_a_room_without_echo_changes_nothing():
     speech = noise(0.5, 1).astype(np.float32)
     np.testing.assert_allclose(reverberated(speech, np.array([0.3])), speech, atol=1e-6)
 
@@ -122,6 +137,7 @@ def test_speed_changes_length_and_pitch():
     for speed in (0.9, 1.1):
         changed = copies.changed(tone, f"u~speed{speed:g}", RATE_HZ)
         assert len(changed) == pytest.approx(RATE_HZ / speed, abs=2)
+
         spectrum = np.abs(np.fft.rfft(changed[2000:10000]))
         assert spectrum.argmax() * RATE_HZ / 8000 == pytest.approx(1000 * speed, abs=2)
 
@@ -138,14 +154,18 @@ def test_copies_are_drawn_from_their_ids_and_the_seed(noises, rooms):
         return copies.changed(speech, id_, RATE_HZ)
 
     one = made("u~noise1")
+
     assert np.array_equal(one, made("u~noise1", copies=5))
     for other in (made("u~noise2"), made("v~noise1"), made("u~noise1", seed=2)):
         assert len(other) == len(one)
         assert not np.array_equal(one, other)
 
+
+def test_silence_gets_no_noise(noises):
     # Silence has no level that noise could be set against.
     silence = np.zeros(1000, np.float32)
     copies = copies_of(None, noises, None)["train"]
+
     assert copies.changed(silence, "u~noise1", RATE_HZ) is silence
 
 
@@ -158,11 +178,15 @@ def test_a_split_gets_its_copies_and_the_recordings_stay_bit_for_bit(
     split = prepared(corpus, tmp_path / "noisy", noise=config, noise_dir=noises)
     by_id = {utterance.id: utterance for utterance in split.utterances}
     originals = {utterance.id: utterance for utterance in plain.utterances}
+
     assert by_id.keys() >= originals.keys()
+
     for id_, original in originals.items():
         assert by_id[id_].content == original.content
+
         for ending in ("~noise1", "~noise2", "~speed1.1"):
             copy = by_id[id_ + ending]
+
             assert (copy.text, copy.speaker) == (original.text, original.speaker)
             assert copy.content == original.content  # it is the same recording
 
@@ -176,15 +200,18 @@ def test_a_split_gets_its_copies_and_the_recordings_stay_bit_for_bit(
     short = {
         f"{id_}~speed0.9" for id_, u in originals.items() if u.duration_s / 0.9 <= 1.15
     }
+
     assert slow == short
     assert len(slow) < len(originals)
     assert split.index["bad"] == plain.index["bad"]
     assert split.index["noise"]["copies"] == 2
     assert "noise" not in plain.index
+
     # The same again, and in several processes' order, is the same bit for bit.
     again = prepared(
         corpus, tmp_path / "again", noise=config, noise_dir=noises, num_workers=1
     )
+
     assert contents(again.folder) == contents(split.folder)
     assert contents(prepared(corpus, tmp_path / "plain").folder) == before
 
@@ -194,11 +221,14 @@ def test_other_noise_makes_other_shards_and_a_change_is_not_resumed_into(
 ):
     config = NoiseConfig(keep_clean=False)
     first = prepared(corpus, tmp_path / "shards", noise=config, noise_dir=noises)
+
     assert all(utterance.id.endswith("~noise1") for utterance in first.utterances)
+
     soundfile.write(
         noises / "inner" / "short.wav", np.cos(np.arange(1600) / 9), RATE_HZ
     )
     other = prepared(corpus, tmp_path / "shards", noise=config, noise_dir=noises)
+
     assert first.index["content_hash"] != other.index["content_hash"]
     assert first.index["noise"]["files"] != other.index["noise"]["files"]
 
@@ -206,19 +236,25 @@ def test_other_noise_makes_other_shards_and_a_change_is_not_resumed_into(
 def test_leaks_between_splits_are_seen_through_noise(corpus, noises, tmp_path, caplog):
     both = NoiseConfig(keep_clean=False, splits=("train", "validation"))
     train = prepared(corpus, tmp_path / "shards", noise=both, noise_dir=noises)
+
     with caplog.at_level(logging.WARNING):
         held_out = prepared(
             corpus, tmp_path / "shards", "validation", noise=both, noise_dir=noises
         )
+
     assert "its noise and rooms are those of training" in caplog.text
+
     count = len(held_out.utterances)
     assert len(overlap(train.utterances, held_out.utterances).utterances) == count
+
     clean = prepared(corpus, tmp_path / "clean", "validation")
     assert len(overlap(train.utterances, clean.utterances).utterances) == count
+
     facts = [
         comparability(Experiment(), split, Alphabet(), [])
         for split in (clean, held_out)
     ]
+
     assert facts[1]["validation_noise"] == held_out.index["noise"]
     assert "validation_noise" not in facts[0]
     assert facts[0]["hash"] != facts[1]["hash"]
@@ -229,6 +265,7 @@ def test_the_command_makes_noisy_copies(corpus, noises, rooms, tmp_path, capsys)
     gin_file.write_text("NoiseConfig.snr_db = (0.0, 5.0)\nNoiseConfig.copies = 3\n")
     words = ["--corpus", "tsv", "--corpus_dir", str(corpus), "--manifest", "train.tsv"]
     words += ["--split", "train", "--shard_dir", str(tmp_path / "shards"), "--quiet"]
+
     words += [
         "--gin_file",
         str(gin_file),
@@ -237,12 +274,21 @@ def test_the_command_makes_noisy_copies(corpus, noises, rooms, tmp_path, capsys)
         "--impulse_dir",
         str(rooms),
     ]
+
     assert cli.run(cli.parse(["tfasr", "prepare", *words])) == 0, (
         capsys.readouterr().err
     )
+
     index = json.loads((tmp_path / "shards" / "train" / "index.json").read_text())
+
     assert index["utterances"] == 40
     assert index["noise"]["snr_db"] == [0.0, 5.0]
+
+
+def test_gin_files_describe_noise(tmp_path):
+    gin_file = tmp_path / "noise.gin"
+    gin_file.write_text("NoiseConfig.snr_db = (0.0, 5.0)\nNoiseConfig.copies = 3\n")
+
     assert load_config(str(gin_file)).noise == NoiseConfig(snr_db=(0.0, 5.0), copies=3)
     assert load_config(None).noise is None
     assert "NoiseConfig" not in load_config(None).operative
@@ -277,24 +323,29 @@ def write_silent_room(folder):
 )
 def test_what_cannot_be_mixed_is_refused_in_one_line(corpus, tmp_path, make, message):
     (tmp_path / "sounds").mkdir()
+
     with pytest.raises(UsageError, match=message) as caught:
         prepared(corpus, tmp_path / "shards", **make(tmp_path / "sounds"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "shards").exists()
 
 
-def test_noise_with_no_copy_and_ids_like_those_of_copies_are_refused(
-    corpus, noises, tmp_path
-):
+def test_noise_with_no_copy_is_refused(corpus, noises, tmp_path):
     with pytest.raises(UsageError, match="copies must be at least 1"):
         prepared(corpus, tmp_path / "s", noise=NoiseConfig(copies=0), noise_dir=noises)
+
+
+def test_ids_like_those_of_copies_are_refused(corpus, noises, tmp_path):
     (corpus / "u000.flac").rename(corpus / "u000~noise1.flac")
     table = (corpus / "train.tsv").read_text().replace("u000.", "u000~noise1.")
+
     (corpus / "train.tsv").write_text(table)
+
     with pytest.raises(
         UsageError, match=r"must not end like that of a copy.*u000~noise1"
     ):
         prepared(corpus, tmp_path / "s", noise_dir=noises)
+
     assert len(prepared(corpus, tmp_path / "plain").utterances)
 
 
@@ -302,8 +353,10 @@ def test_silent_noise_leaves_its_utterances_out_with_the_reason(corpus, tmp_path
     (tmp_path / "quiet").mkdir()
     soundfile.write(tmp_path / "quiet" / "q.wav", np.zeros(32000), RATE_HZ)
     options = {"noise_dir": tmp_path / "quiet", "max_bad_fraction": 0.6}
+
     split = prepared(corpus, tmp_path / "shards", **options)
     dropped = (tmp_path / "shards" / "train" / "dropped.json").read_text()
+
     assert "excerpts of noise" in dropped
     assert not any("~" in utterance.id for utterance in split.utterances)
 
@@ -338,5 +391,7 @@ def test_a_noise_at_another_rate_is_resampled(noises):
     scores = np.correlate(there, added[:4000], "valid")
     begin = int(scores.argmax())
     excerpt = there[begin : begin + len(added)]
+
     cosine = excerpt @ added / np.linalg.norm(excerpt) / np.linalg.norm(added)
+
     assert cosine == pytest.approx(1.0, abs=1e-3)

@@ -27,6 +27,7 @@ from tfasr.data.shards import ShardConfig
 def prepared(
     corpus: str, corpus_dir: Path, shard_dir: Path, split: str | None = None
 ) -> dict:
+    """The indexes of the splits that `prepare` packs."""
     return prepare(
         corpus=corpus,
         corpus_dir=corpus_dir,
@@ -41,6 +42,7 @@ def prepared(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
+    """Talks of two splits, with lists of their segments in every format."""
     folder = tmp_path_factory.mktemp("corpus")
     for split, name in (("train", "talk"), ("dev", "other")):
         spoken = made_talks(folder / split / "sph", name)
@@ -54,16 +56,20 @@ def test_all_lists_of_the_same_segments_make_equal_shards(corpus, tmp_path):
     for name in ("tedlium", "kaldi", "json", "lhotse"):
         folder = corpus / "kaldi" if name == "kaldi" else corpus
         index = prepared(name, folder, tmp_path / name)
+
         assert sorted(index) == ["train", "validation"]
         assert index["train"]["utterances"] == NUM_TALKS * PER_TALK
         assert index["train"]["bad"] == 0
+
         hashes[name] = [
             index[split]["content_hash"] for split in ("train", "validation")
         ]
 
     assert len({tuple(pair) for pair in hashes.values()}) == 1
+
     by_tsv = prepared("tsv", corpus, tmp_path / "tsv")
     assert by_tsv["train"]["duration_s"] == index["train"]["duration_s"]
+
     # The same audio and texts, although the ids, and so the order, differ.
     contents = [
         sorted((u.content, u.text) for u in read_manifest(folder, read_index(folder)))
@@ -81,6 +87,7 @@ def test_a_segment_is_what_a_file_of_it_would_be(corpus):
                 for t in (utterance.segment.begin_s, utterance.segment.end_s)
             )
             expected = soundfile.read(talk, dtype="float32")[0][begin:end]
+
             np.testing.assert_array_equal(
                 read_audio(talk, segment=utterance.segment), expected
             )
@@ -90,8 +97,10 @@ def test_a_segment_is_what_a_file_of_it_would_be(corpus):
 @settings(deadline=None)
 def test_audio_has_the_hash_of_its_samples_in_16_bits(samples):
     array = np.array(samples, np.float32)
+
     before = array.copy()
     whole = np.rint(np.clip(array, -1, 1) * np.float32(32767)).astype("<i2")
+
     assert audio_hash(array) == hashlib.sha256(whole.tobytes()).hexdigest()[:16]
     np.testing.assert_array_equal(array, before)
 
@@ -103,6 +112,7 @@ def test_shards_of_segments_train_and_are_evaluated(corpus, tmp_path):
     history = train(
         tones_experiment(), shard_dir=tmp_path / "shards", run_dir=tmp_path / "run"
     )
+
     assert len(history) == 2
     assert np.isfinite(history[-1]["cer"])
 
@@ -132,6 +142,7 @@ def test_a_long_recording_is_opened_once_for_each_shard(tmp_path, monkeypatch, f
         shards=ShardConfig(utterances_per_shard=1000),
         alphabet=Alphabet(),
     )
+
     assert index["train"]["utterances"] == len(spoken)
     assert len(opened) <= 2 * NUM_TALKS  # once to list, once to pack
 
@@ -164,9 +175,11 @@ def test_segments_in_any_order_are_parts_of_the_whole(
         for (begin, end), channel in drawn
     ]
     results = read_segments(path, segments, rate_hz)
+
     for segment, result in zip(segments, results, strict=True):
         begin = round(segment.begin_s * rate_hz)
         end = None if segment.end_s is None else round(segment.end_s * rate_hz)
+
         np.testing.assert_array_equal(result.samples, whole[segment.channel][begin:end])
 
 
@@ -183,21 +196,27 @@ def test_a_call_of_two_channels_has_a_transcript_for_each(tmp_path, caplog):
         f"call B ben 0.0 {len(left) / RATE_HZ:.6f} dcba",
     )
     put(tmp_path / "validation.tsv", "path\tchannel\ttext", "call.wav\t1\tdcba")
+
     split = read_split("stm", tmp_path, "train")
+
     assert [(u.speaker, u.segment.channel) for u in split.utterances] == [
         ("anna", 0),
         ("ben", 1),
     ]
+
     for utterance, channel in zip(split.utterances, (left, right), strict=True):
         samples = read_audio(utterance.audio_path, RATE_HZ, segment=utterance.segment)
+
         np.testing.assert_array_equal(samples, channel.astype(np.float32))
 
     assert (
         prepared("stm", tmp_path, tmp_path / "shards", "train")["train"]["utterances"]
         == 2
     )
+
     with caplog.at_level(logging.WARNING, logger="tfasr"):
         prepared("tsv", tmp_path, tmp_path / "shards", "validation")
+
     assert "1 of 1 recordings have segments in the training split too" in caplog.text
     assert f"{tmp_path.name}/call" in caplog.text
 
@@ -234,9 +253,13 @@ def test_what_a_kaldi_folder_cannot_give_is_rejected_by_name(tmp_path):
         "of-none",
     ]
     put(data / "text", *(f"{id_} abc" for id_ in ids), "unsegmented abc")
+
     split = read_split("kaldi", tmp_path / "data", "train")
+
     assert [u.id for u in split.utterances] == ["good", "rest", "second"]
+
     details = {r.id: f"{r.reason}: {r.detail}" for r in split.rejections}
+
     assert "end after that" in details["backwards"]
     assert "segment outside its recording" in details["beyond"]
     assert "sph2pipe" in details["of-pipe"]
@@ -255,6 +278,7 @@ def test_a_channel_that_a_recording_lacks_costs_its_segment(tmp_path):
         "audio/talk0.wav\t0.5\t1.5\t0\tabc",
         "audio/talk0.wav\t0.5\t1.5\t1\tabc",
     )
+
     index = prepare(
         corpus="tsv",
         corpus_dir=tmp_path,
@@ -264,7 +288,9 @@ def test_a_channel_that_a_recording_lacks_costs_its_segment(tmp_path):
         alphabet=Alphabet(),
         max_bad_fraction=0.5,
     )
+
     assert index["train"]["utterances"] == 1
+
     dropped = json.loads((tmp_path / "shards" / "train" / "dropped.json").read_text())
     assert "only channel 0" in dropped["utterances"][0]["detail"]
 
@@ -281,8 +307,10 @@ def test_a_nemo_duration_cuts_a_longer_file_and_leaves_a_whole_one(tmp_path):
         {**path, "duration": 0.5, "offset": 1.25, "channel_selector": 0},
     )
     split = read_split("json", tmp_path, "train")
-    found = {u.id: (u.segment, round(u.duration_s, 3)) for u in split.utterances}
-    assert found == {
+
+    result = {u.id: (u.segment, round(u.duration_s, 3)) for u in split.utterances}
+
+    assert result == {
         "whole": (None, round(whole_s, 3)),
         "first": (Segment(0.0, 1.25), 1.25),
         "talk0-1.250-1.750": (Segment(1.25, 1.75), 0.5),
@@ -291,10 +319,12 @@ def test_a_nemo_duration_cuts_a_longer_file_and_leaves_a_whole_one(tmp_path):
 
 
 def cut(**changes) -> dict:
+    """A cut of lhotse's, with some values changed."""
     source = {"type": "file", "channels": [0, 1], "source": "two.wav"}
     recording = {"id": "r", "sources": [source], "duration": 2.0, "channel_ids": [0, 1]}
     supervision = {"id": "s", "start": 0, "duration": 2.0, "text": "abc"}
     values = {"id": "c", "type": "MonoCut", "start": 0, "duration": 2.0, "channel": 0}
+
     return {**values, "supervisions": [supervision], "recording": recording, **changes}
 
 
@@ -326,7 +356,9 @@ def test_lhotse_channels_parts_and_transforms(tmp_path):
         {"id": "mixed", "type": "MixedCut", "tracks": []},
         {"id": "padding", "type": "PaddingCut", "duration": 1, "supervisions": []},
     )
+
     split = read_split("lhotse", tmp_path, "train")
+
     assert {u.id: u.segment for u in split.utterances} == {
         "second": Segment(channel=1),
         "both": None,
@@ -335,7 +367,9 @@ def test_lhotse_channels_parts_and_transforms(tmp_path):
         "s0": Segment(0.0, 1.0, 0),
         "s1": Segment(1.0, 2.0, 1),
     }
+
     details = " ".join(r.detail for r in split.rejections)
+
     for name in ("Speed", "ReverbWithImpulseResponse", "Volume", "PaddingCut"):
         assert name in details
     assert len(split.rejections) == 5
@@ -347,6 +381,7 @@ def test_a_segment_has_a_begin_and_a_later_end(begin, length):
     end = begin + length
     if 0 <= begin < end:
         assert Segment(begin, end).end_s == pytest.approx(end, abs=1e-6)
+
         return
 
     with pytest.raises(ValueError, match="begin at 0 s or later"):
@@ -356,5 +391,6 @@ def test_a_segment_has_a_begin_and_a_later_end(begin, length):
 @pytest.mark.parametrize("column", ["start", "offset", "stop"])
 def test_columns_that_other_lists_use_for_times_are_refused(tmp_path, column):
     put(tmp_path / "train.tsv", f"path\t{column}\ttext", "a.wav\t1\tabc")
+
     with pytest.raises(ValueError, match=f"{column}.*Call it"):
         read_split("tsv", tmp_path, "train")

@@ -58,6 +58,7 @@ def both(tmp_path, monkeypatch) -> tuple[ShardedSplit, ShardedSplit]:
     prepare_split(
         utterances[:4], tmp_path / "large", packing(per_shard=2), split="test"
     )
+
     return open_split(tmp_path / "large", "train"), open_split(
         tmp_path / "held", "train"
     )
@@ -65,6 +66,7 @@ def both(tmp_path, monkeypatch) -> tuple[ShardedSplit, ShardedSplit]:
 
 def test_the_same_utterances_are_read_from_the_file(both):
     large, held = both
+
     assert isinstance(large.utterances, PackedUtterances)
     assert isinstance(held.utterances, list)
     assert list(large.utterances) == list(large.utterances) == held.utterances
@@ -72,8 +74,18 @@ def test_the_same_utterances_are_read_from_the_file(both):
     assert large.utterances[3] == held.utterances[3]
     assert large.utterances[-1] == held.utterances[-1]
     assert large.utterances[2:8:3] == held.utterances[2:8:3]
+
+
+def test_there_is_no_utterance_beyond_the_last(both):
+    large, _ = both
+
     with pytest.raises(IndexError):
         large.utterances[9]
+
+
+def test_lengths_and_texts_are_the_same_from_the_file(both):
+    large, held = both
+
     assert large.duration_s == pytest.approx(held.duration_s)
     np.testing.assert_array_equal(large.frames, held.frames)
     np.testing.assert_array_equal(large.frames_needed, held.frames_needed)
@@ -85,12 +97,17 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
     utterances = make_utterances(tmp_path / "audio", 9)
     for bad in (utterances[0], utterances[4]):
         bad.audio_path.write_bytes(b"no audio")
+
     prepare_split(
         utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5
     )
+
     split = open_split(tmp_path / "shards", "train")
+
     assert isinstance(split.utterances, PackedUtterances)
+
     there = [utterance.position for utterance in split.utterances]
+
     assert len(there) == 7
     assert split.at(there[::-1]) == list(split.utterances)[::-1]
     for missing in {*range(-1, 10)}.difference(there):
@@ -98,7 +115,7 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
             split.at([missing])
 
 
-def test_what_training_asks_before_its_first_step_is_the_same(both):
+def test_the_longest_batch_is_the_same(both):
     sources = [
         BatchSource(
             split, TINY_FEATURES, PipelineConfig(padding="bucketed", num_buckets=3)
@@ -106,29 +123,44 @@ def test_what_training_asks_before_its_first_step_is_the_same(both):
         for split in both
     ]
     longest = [longest_batch(source, 4, Alphabet()) for source in sources]
+
     assert longest[0] == longest[1]
+
+
+def test_utterances_without_a_ctc_path_are_refused_alike(both):
     experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
     too_short = Experiment(
         model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES
     )
     refusals = []
+
     for split in both:
         check_splits({"train": split}, experiment)
         with pytest.raises(UsageError, match="must have a CTC path") as refusal:
             check_splits({"train": split}, too_short)
+
         refusals.append(str(refusal.value).replace(str(split.folder), ""))
 
     assert refusals[0] == refusals[1]
 
 
-def test_batches_and_overlaps_are_the_same(both, tmp_path):
+def test_boundaries_of_batches_are_the_same(both):
     large, held = both
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=2, num_buckets=3)
+
     sources = [BatchSource(split, TINY_FEATURES, pipeline) for split in both]
+
     assert sources[0].boundaries == sources[1].boundaries
+
+
+def test_overlaps_are_the_same(both, tmp_path):
+    large, held = both
+
     few = open_split(tmp_path / "large", "test")
     few_held = open_split(tmp_path / "held", "test")
+
     expected = overlap(held.utterances, few_held.utterances)
+
     assert (len(expected.utterances), expected.of_utterances) == (4, 4)
     assert expected.speakers == ["speaker 0", "speaker 1", "speaker 2"]
     for test in (few, few_held):
@@ -146,6 +178,7 @@ def test_damaged_columns_are_refused_and_made_anew(both, tmp_path, damage):
 
     with pytest.raises(UsageError, match=r"columns\.npy must be"):
         open_split(tmp_path / "large", "train")
+
     prepare_split(make_utterances(tmp_path / "audio", 9), tmp_path / "large")
     assert len(open_split(tmp_path / "large", "train").utterances) == 9
 
@@ -166,19 +199,26 @@ def test_rows_come_back_sorted_and_placed_however_few_are_held(
 ):
     folder = tmp_path_factory.getbasetemp()
     kept = Rows(folder, 20).extend(rows)
+
     assert (len(kept), list(kept)) == (len(rows), [list(row) for row in rows])
-    found = in_order(rows, lambda row: row[0], folder, at_once)
-    assert list(map(tuple, found)) == sorted(rows, key=lambda row: row[0]), "stable"
+
+    result = in_order(rows, lambda row: row[0], folder, at_once)
+    assert list(map(tuple, result)) == sorted(rows, key=lambda row: row[0]), "stable"
+
     places = random.Random(0).sample(range(len(rows)), len(rows))
     placed = list(map(tuple, in_places(rows, places, len(rows), folder, at_once)))
+
     assert [placed[place] for place in places] == rows
 
 
 def test_few_files_are_open_however_many_rows_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(rows_module, "_MOST_FILES", 3)
+
     rows = [(number * 7 % 20, "") for number in range(20)]
     expected = [[number, ""] for number in range(20)]
+
     assert list(map(list, in_order(rows, lambda row: row[0], tmp_path, 1))) == expected
+
     placed = in_places(rows, [row[0] for row in rows], 20, tmp_path, 1)
     assert list(map(list, placed)) == expected
 
@@ -195,7 +235,9 @@ def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
     )
     expected = [f"u{n}" for n in range(50)]
     random.Random("train").shuffle(expected)
+
     order = packing_order(rows, "train", packing(), tmp_path)
+
     assert [u.id for part in order.parts(7) for u in part] == expected
 
 
@@ -226,21 +268,30 @@ def test_headers_are_read_once_unless_a_file_changes(
     with pytest.raises(RunError, match="1 of 6"):
         prepare()
     assert sorted(read) == [u.id for u in utterances]
+
     notes = tmp_path / "shards" / "train" / "prepare-listing.jsonl"
+
     with notes.open("ab") as file:  # as a kill leaves it
         file.write(b'["cut')
+
     with pytest.raises(RunError, match="1 of 6"):
         prepare()
     assert read == ["u002"], "what was damaged may have been mended"
+
     utterances[4].audio_path.write_bytes(utterances[3].audio_path.read_bytes())
     prepare(max_bad_fraction=0.5)
+
     assert sorted(read) == ["u002", "u004"]
     assert not notes.exists(), "needed no more"
+
     index = json.loads((tmp_path / "shards" / "train" / "index.json").read_text())
     assert (index["utterances"], index["bad"]) == (5, 1)
+
     good = [u for u in utterances if u.id != "u002"]
     order = [json.loads(line)["id"] for line in open_manifest(tmp_path / "shards")]
+
     prepare_split(good, tmp_path / "again")
+
     assert order == [
         json.loads(line)["id"] for line in open_manifest(tmp_path / "again")
     ]
@@ -254,6 +305,7 @@ def open_manifest(shard_dir):
 
 
 def records(split):
+    """The parsed records of a split."""
     compression = split.index["packing"]["compression"]
     for record in tf.data.TFRecordDataset(split.files, compression):
         yield tf.io.parse_single_example(record, RECORD)
@@ -267,10 +319,12 @@ def test_records_hold_what_was_heard_and_spelled(tmp_path, dtype, compression):
     prepare_split(utterances, tmp_path / "shards", how)
     split = open_split(tmp_path / "shards", "train")
     by_id = {u.id: u for u in utterances}
+
     for listed, record in zip(split.utterances, records(split), strict=True):
         stored = np.frombuffer(record["features"].numpy(), dtype).reshape(-1, 10)
         path = by_id[listed.id].audio_path
         computed = compute_features(read_audio(path), TINY_FEATURES).numpy()
+
         if dtype == "float16":
             tolerance = {"rtol": 1e-3, "atol": 1e-3}
         else:
@@ -285,6 +339,7 @@ def test_records_hold_what_was_heard_and_spelled(tmp_path, dtype, compression):
 def test_statistics_are_those_of_all_frames(tmp_path):
     prepare_split(make_utterances(tmp_path / "audio", 7), tmp_path / "shards")
     split = open_split(tmp_path / "shards", "train")
+
     frames = np.concatenate(
         [
             np.frombuffer(r["features"].numpy(), "float16").reshape(-1, 10)
@@ -292,6 +347,7 @@ def test_statistics_are_those_of_all_frames(tmp_path):
         ]
     ).astype(np.float64)
     mean, deviation = split.feature_statistics()
+
     np.testing.assert_allclose(mean, frames.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(deviation, frames.std(axis=0), rtol=1e-4)
     assert split.index["frames"] == len(frames)
@@ -302,6 +358,7 @@ def test_sums_merge_as_if_added_at_once():
     parts = [rng.normal(size=(n, 3)).astype(np.float32) for n in (4, 0, 9)]
     separate = []
     whole = FeatureSums()
+
     for part in parts:
         sums = FeatureSums()
         sums.add(part)
@@ -309,6 +366,7 @@ def test_sums_merge_as_if_added_at_once():
         whole.add(part)
 
     merged = FeatureSums.merged([*separate, FeatureSums().to_json()])
+
     assert merged.frames == whole.frames == 13
     np.testing.assert_allclose(merged.total, whole.total)
     np.testing.assert_allclose(merged.squares, whole.squares)
@@ -316,12 +374,14 @@ def test_sums_merge_as_if_added_at_once():
 
 @pytest.fixture
 def prepared(tmp_path):
+    """The folder of a packed split of ten utterances."""
     prepare_split(make_utterances(tmp_path / "audio", 10), tmp_path / "shards")
     return tmp_path / "shards"
 
 
 def test_a_missing_shard_is_named(prepared):
     (prepared / "train" / "train-00001.tfrecord").unlink()
+
     with pytest.raises(UsageError) as error:
         open_split(prepared, "train")
     assert "lists 3 shards but 2 files exist" in str(error.value)
@@ -334,6 +394,7 @@ def test_a_truncated_shard_is_named_with_its_sizes(prepared):
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-10])
     wanted = f"train-00002.tfrecord with {size - 10} of {size} bytes"
+
     with pytest.raises(UsageError, match=wanted):
         open_split(prepared, "train")
 
@@ -347,13 +408,21 @@ def test_a_split_that_was_never_prepared_names_those_that_were(prepared):
         open_split(prepared / "nowhere", "train")
 
 
-def test_a_missing_or_cut_manifest_is_refused(prepared):
+def test_a_cut_manifest_is_refused(prepared):
     manifest = prepared / "train" / "manifest.jsonl"
     lines = manifest.read_text().splitlines(keepends=True)
+
     manifest.write_text("".join(lines[:-1]))
+
     with pytest.raises(UsageError, match=r"index's 10 utterances\. Received: 9"):
         open_split(prepared, "train")
+
+
+def test_a_missing_manifest_is_refused(prepared):
+    manifest = prepared / "train" / "manifest.jsonl"
+
     manifest.unlink()
+
     with pytest.raises(UsageError, match=r"must hold manifest\.jsonl"):
         open_split(prepared, "train")
 
@@ -361,6 +430,7 @@ def test_a_missing_or_cut_manifest_is_refused(prepared):
 def test_other_features_than_the_models_are_named(prepared):
     split = open_split(prepared, "train")
     check_features(split, TINY_FEATURES)
+
     other = FeatureConfig(
         num_mel_bins=8,
         num_mfcc=3,
@@ -368,11 +438,17 @@ def test_other_features_than_the_models_are_named(prepared):
         normalisation="none",
         spectrum="power",
     )
+
     with pytest.raises(UsageError) as error:
         check_features(split, other)
     assert "num_mfcc 2 in the shards, 3 wanted" in str(error.value)
     assert "step_samples 160 in the shards, 200 wanted" in str(error.value)
     assert "normalisation" not in str(error.value)
+
+
+def test_another_spectrum_than_the_models_is_named(prepared):
+    split = open_split(prepared, "train")
+
     magnitude = FeatureConfig(num_mel_bins=8, num_mfcc=2, spectrum="magnitude")
     with pytest.raises(
         UsageError, match="spectrum power in the shards, magnitude wanted"
@@ -384,35 +460,53 @@ def test_shards_of_power_are_those_made_before_magnitude_could_be_chosen(prepare
     assert "spectrum" not in open_split(prepared, "train").index["features"]
 
 
-def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
-    def planned(how, utterances):
+@pytest.fixture
+def planned(tmp_path):
+    """Plans the packing of utterances and returns their order."""
+
+    def plan(how, utterances):
         rows = Rows(tmp_path)
-        for u in utterances:
-            rows.append(
-                kept_row(
-                    u, u.audio_path.stat().st_size, u.audio_path.stat().st_mtime_ns
-                )
-            )
+        for utterance in utterances:
+            file = utterance.audio_path.stat()
+            rows.append(kept_row(utterance, file.st_size, file.st_mtime_ns))
 
         return packing_order(rows, "train", how, tmp_path)
 
-    one, two = (make_utterances(tmp_path / name, 3) for name in ("one", "two"))
+    return plan
+
+
+def test_the_hash_ignores_where_and_when_files_were_written(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
     base = planned(packing(), one)
-    same = planned(packing(), two)
+    same = planned(packing(), make_utterances(tmp_path / "two", 3))
+
     assert same.content_hash == base.content_hash, (
         "the place of the files does not count"
     )
     assert same.resume_key != base.resume_key, "nor do times, but to resume"
+
+
+def test_the_hash_ignores_settings_that_change_no_bytes(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
+    base = planned(packing(), one)
+
     whole = FeatureConfig(
         num_mel_bins=8, num_mfcc=2, upper_edge_hz=8000, spectrum="power"
     )
     assert planned(packing(features=whole), one).content_hash == base.content_hash
+
     unnormalised = FeatureConfig(
         num_mel_bins=8, num_mfcc=2, normalisation="none", spectrum="power"
     )
     assert (
         planned(packing(features=unnormalised), one).content_hash == base.content_hash
     )
+
+
+def test_the_hash_knows_what_changes_the_bytes(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
+    base = planned(packing(), one)
+
     different = [
         planned(packing(), one[:2]),
         planned(packing(), one[::-1]),

@@ -15,9 +15,11 @@ UTTERANCES = 22
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory):
+    """A split of several shards."""
     folder = tmp_path_factory.mktemp("shares")
     utterances = make_utterances(folder / "audio", UTTERANCES)
     prepare_split(utterances, folder / "shards", packing(per_shard=5))
+
     return open_split(folder / "shards", "train")
 
 
@@ -35,16 +37,19 @@ def test_the_shares_together_are_each_batch_in_the_same_order(
         for k in range(count)
     ]
     sizes = []
+
     for number, batch in enumerate(whole):
         parts = [share[number] for share in shares]
         counted = [part for part in parts if part["counted"]]
         for name in OWN:
             together = np.concatenate([part[name] for part in counted])
+
             np.testing.assert_array_equal(together, batch[name])
 
         labels = [
             list(row[:n]) for p in parts for row, n in _labelled(p) if p["counted"]
         ]
+
         assert labels == [list(row[:n]) for row, n in _labelled(batch)]
         for part in parts:
             np.testing.assert_array_equal(part["all_positions"], batch["positions"])
@@ -63,11 +68,13 @@ def test_shares_of_an_epoch_before_the_masks_have_none(split):
     masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=2)
     source = make_source(split, augmentation=masks)
     plain = make_source(split)
+
     for epoch, equal in ((1, True), (2, False)):
         of_shares = [
             arrays(one.training(3, epoch, share=Share(1, 2))) for one in (source, plain)
         ]
         pairs = list(zip(*of_shares, strict=True))
+
         assert equal == all(
             np.array_equal(a["features"], b["features"]) for a, b in pairs
         )
@@ -81,8 +88,10 @@ def test_an_evaluation_is_shared_out_and_each_utterance_is_scored_once(split):
     source = make_source(split)
     count = 6
     shares = [arrays(source.evaluation(Share(rank, count))) for rank in range(count)]
+
     positions = [
         p for share in shares for batch in share for p in batch["positions"].tolist()
     ]
+
     assert sorted(positions) == sorted(u.position for u in split.utterances)
     assert not shares[-1], "there are five shards: a sixth worker has none"

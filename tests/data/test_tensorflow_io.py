@@ -60,6 +60,7 @@ def recorded_flacs():
     """Returns `prepare`'s arguments for recordings of LibriSpeech."""
     if not LIBRISPEECH.is_dir():
         pytest.skip(f"needs recordings in {LIBRISPEECH}")
+
     corpus = {"corpus": "librispeech", "corpus_dir": LIBRISPEECH}
     return {
         split: {**corpus, "split": split, "subsets": [subset]}
@@ -71,6 +72,7 @@ def recorded_flacs():
 def splits(request, tmp_path_factory):
     if request.param == "LibriSpeech":
         return recorded_flacs()
+
     return spoken_flacs(tmp_path_factory.mktemp("spoken"))
 
 
@@ -104,6 +106,7 @@ def test_flac_is_decoded_in_a_tf_data_pipeline(splits):
     )
     for path, samples in zip(paths, pipeline, strict=True):
         expected, _ = soundfile.read(path, dtype="int16", always_2d=True)
+
         np.testing.assert_array_equal(samples, expected)
 
 
@@ -111,6 +114,7 @@ def test_threads_that_read_at_once_get_their_own_files(splits):
     paths = sorted(splits["train"]["corpus_dir"].rglob("*.flac"))
     with ThreadPoolExecutor(8) as threads:
         read = list(threads.map(lambda path: read_audio(path, reader="tfio"), paths))
+
     for path, samples in zip(paths, read, strict=True):
         np.testing.assert_allclose(
             samples, read_audio(path), atol=1e-4, err_msg=str(path)
@@ -122,6 +126,7 @@ def test_its_shards_are_those_of_the_usual_reader(shards):
         reader: {path.relative_to(folder): path for path in folder.rglob("*.tfrecord")}
         for reader, folder in shards.items()
     }
+
     assert files["tfio"].keys() == files["soundfile"].keys()
     assert {path.parts[0] for path in files["tfio"]} == set(SUBSETS)
     for name, path in files["tfio"].items():
@@ -133,9 +138,11 @@ def test_a_model_trains_on_its_shards(shards, tmp_path):
     pipeline = dataclasses.replace(experiment.pipeline, global_batch_size=8)
     experiment = dataclasses.replace(experiment, pipeline=pipeline)
     train(experiment, shard_dir=shards["tfio"], run_dir=tmp_path / "run")
+
     scores = [
         e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"
     ]
+
     assert len(scores) == 2
     assert scores[1]["loss"] < scores[0]["loss"]
 
@@ -154,18 +161,28 @@ def masks_of(features, number):
 
 def test_its_masks_depend_on_what_was_drawn_before_so_a_resumed_run_would_get_others():
     features = tf.ones((50, 93))
+
     third_of_five = masks_of(features, 5)[2]
     resumed_at_the_third = masks_of(features, 3)[0]
+
     assert (third_of_five != resumed_at_the_third).any()
+
+
+def test_masks_of_a_seed_are_the_same_after_a_resume():
+    features = tf.ones((50, 93))
+
     config = AugmentationConfig(frequency_masks=1, frequency_mask_bins=10)
     utterances_seed = tf.constant([1, 3])
     num_mel_bins = FeatureConfig().num_mel_bins
+
     drawn = [augment(features, config, utterances_seed, num_mel_bins) for _ in range(2)]
+
     np.testing.assert_array_equal(*drawn)
 
 
 def test_its_masks_cover_the_mfcc_too():
     masked = np.array(masks_of(tf.ones((50, 93)), 100)) == 0
+
     assert masked[:, :, 80:].any()
 
 
@@ -173,6 +190,7 @@ def test_it_fades_the_ends_of_a_waveform_which_no_recipe_here_does():
     faded = tfio.audio.fade(
         tf.ones(1000), fade_in=100, fade_out=100, mode="linear"
     ).numpy()
+
     assert faded[0] == pytest.approx(0, abs=0.02)
     assert faded[-1] == pytest.approx(0, abs=0.02)
     np.testing.assert_allclose(faded[200:800], 1, atol=1e-6)

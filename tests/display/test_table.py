@@ -24,6 +24,7 @@ COLUMNS = [
 
 def test_readers_and_programs_get_their_columns():
     table = table_of("Times", COLUMNS, ROWS)
+
     assert table.columns == ["Run", "time\nmin", "epochs"]
     assert table.rows == [["small", "1.50", "3"], ["large", "NA", "0"]]
     assert table_to_csv(table) == "run,seed,time_s,note\nsmall,1,90.0,\nlarge,1,,\n"
@@ -38,12 +39,14 @@ def test_readers_and_programs_get_their_columns():
 
 def test_columns_that_no_row_has_can_be_left_out():
     table = table_of("Times", COLUMNS, ROWS[1:], leave_out_empty=True)
+
     assert table.columns == ["Run", "epochs"]
     assert table.records.columns == ["run", "seed"]
 
 
 def test_what_is_missing_may_depend_on_the_row():
     column = Column("n", "n", lambda row: row[1], missing=lambda row: f"{row[0]}: none")
+
     assert [column.cell(row) for row in ROWS] == ["90.0", "large: none"]
 
 
@@ -52,12 +55,14 @@ def test_a_text_of_several_values_stands_for_the_first_of_them():
         "span", "low", lambda row: row[2], shown=lambda row: f"{row[2]} to {row[1]}"
     )
     table = table_of("Spans", [column], ROWS)
+
     assert table.rows == [["3 to 90.0"], ["0 to None"]]
     assert table.records.rows == [[3], [0]]
 
 
 def test_columns_serve_other_rows():
     wide = table_of("Wide", for_readers(COLUMNS, ROWS.__getitem__), [1, 0])
+
     assert wide.rows == [["large", "NA", "0"], ["small", "1.50", "3"]]
     assert wide.records is None
     assert column_records(COLUMNS[:1], ROWS).rows == [["small"], ["large"]]

@@ -42,6 +42,7 @@ def test_one_run_is_enough_for_a_wide_interval_and_many_make_it_narrow():
         )
         for count in (1, 30)
     )
+
     assert one.high / one.low > 1.3
     assert many.high / many.low < 1.15
     assert one.middle == pytest.approx(10_000, rel=0.02)
@@ -49,6 +50,7 @@ def test_one_run_is_enough_for_a_wide_interval_and_many_make_it_narrow():
 
 def test_utterances_are_those_of_whole_evaluations_and_at_least_one():
     drawn = drawn_utterances([300, 500], step=400, rng=np.random.default_rng(0))
+
     assert (drawn % 400 == 0).all()
     assert drawn.min() >= 400
 
@@ -57,4 +59,5 @@ def test_a_step_that_is_less_certain_widens_the_interval():
     sure, unsure = (
         range_of(drawn_speeds(e, np.random.default_rng(0))) for e in (0.0, 0.3)
     )
+
     assert math.log(unsure.high / unsure.low) > 2 * math.log(sure.high / sure.low)

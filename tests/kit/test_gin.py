@@ -33,8 +33,11 @@ def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_us
     config = load_config(
         "an4.gin", ["TrainingConfig.optimizer = @Adam", "Adam.beta_1 = 0.8"]
     )
+
     assert optimizer_of(config) == "Adam"
+
     (line,) = [record.getMessage() for record in caplog.records]
+
     assert line.startswith("Dropped, since later bindings leave them unused: ")
     for name in ("Adadelta.learning_rate", "CosineDecay.initial_learning_rate"):
         assert f"{name} (" in line
@@ -46,9 +49,11 @@ def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_us
 def test_many_dropped_bindings_are_counted_not_listed(caplog):
     caplog.set_level(logging.INFO, "tfasr")
     load_plan("study/an4_levers.gin", ["StudyConfig.experiments = ('fast', 'muon')"])
+
     (line,) = [
         r.getMessage() for r in caplog.records if r.getMessage().startswith("Dropped")
     ]
+
     assert line.count("an4_levers.gin:") == 6
     assert re.search(r", and \d\d more$", line)
 
@@ -63,24 +68,39 @@ def test_the_text_that_is_kept_reads_to_the_same_configs(tmp_path, caplog):
     caplog.clear()
     caplog.set_level(logging.INFO, "tfasr")
     (tmp_path / "config.gin").write_text(config.given)
+
     again = load_config(str(tmp_path / "config.gin"))
+
     assert again.operative == config.operative
     assert again.given.strip() == config.given.strip()
     assert not caplog.records
 
 
-def test_what_an_included_or_an_earlier_file_binds_is_dropped_too(tmp_path):
+def test_what_an_included_file_binds_is_dropped_too(tmp_path):
     own = tmp_path / "own.gin"
     own.write_text(
         "include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n"
     )
+
     assert optimizer_of(load_config(str(own))) == "SGD"
+
+
+def test_what_an_earlier_file_binds_is_dropped_too(tmp_path):
+    own = tmp_path / "own.gin"
+    own.write_text(
+        "include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n"
+    )
     (tmp_path / "later.gin").write_text("TrainingConfig.optimizer = @Adam\n")
     config = load_config([str(own), str(tmp_path / "later.gin")])
+
     assert optimizer_of(config) == "Adam"
-    # What only the sum of a file and its include uses.
+
+
+def test_what_only_a_file_and_its_include_bind_together_is_dropped_too(tmp_path):
+    own = tmp_path / "own.gin"
     (tmp_path / "rate.gin").write_text("AdamW.learning_rate = 0.5\n")
     own.write_text("include 'rate.gin'\nTrainingConfig.optimizer = @AdamW\n")
+
     assert (
         optimizer_of(load_config(str(own), ["TrainingConfig.optimizer = @SGD"]))
         == "SGD"
@@ -93,7 +113,9 @@ def test_a_block_is_dropped_whole_or_in_part(tmp_path):
         "TrainingConfig.optimizer = @Adam\nAdam:\n    # why\n    beta_1 = 0.5\n    beta_2 = 0.7\n"
     )
     config = load_config(str(own), ["TrainingConfig.optimizer = @SGD"])
+
     (tmp_path / "again.gin").write_text(config.given)
+
     assert optimizer_of(load_config(str(tmp_path / "again.gin"))) == "SGD"
 
 
@@ -133,6 +155,7 @@ def test_a_presets_own_typo_is_not_taken_for_an_idle_binding(tmp_path):
     (tmp_path / "own.gin").write_text(
         "TrainingConfig.optimizer = @Adam\nAdam.beta_1 = 0.5\nAdamW.beta_1 = 0.5\n"
     )
+
     with pytest.raises(UsageError, match=r"own\.gin:3: AdamW\.beta_1"):
         load_config(str(tmp_path / "own.gin"), ["TrainingConfig.optimizer = @SGD"])
 
@@ -161,6 +184,7 @@ def test_what_is_no_gin_file_is_refused_by_file_and_line(
     tmp_path, content, message, read
 ):
     (tmp_path / "bad.gin").write_bytes(content)
+
     with pytest.raises(UsageError, match=rf"bad\.gin{message}"):
         read(str(tmp_path / "bad.gin"))
 
@@ -169,19 +193,23 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path):
     (tmp_path / "own.gin").write_bytes(
         b"\xef\xbb\xbfTrainingConfig.epochs = 3\r\n# end\r\n"
     )
+
     assert load_config(str(tmp_path / "own.gin")).experiment.training.epochs == 3
 
 
 def test_a_machines_description_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()\n")
+
     (tmp_path / "machine.gin").write_text(
         "import evil\nHardwareConfig.price_usd_per_hour = 3\n"
     )
+
     with pytest.raises(
         UsageError, match=r"machine\.gin:1: .*must only describe a machine"
     ):
         load_hardware("machine.gin")
+
     assert not (tmp_path / "ran").exists()
 
 
@@ -196,6 +224,7 @@ def test_the_command_line_says_it_in_a_line_and_exits_with_2(tmp_path):
         done = subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, check=False
         )
+
         assert done.returncode == 2
         assert "bad.gin:1: a bracket" in done.stderr
         assert "Traceback" not in done.stderr
@@ -229,8 +258,11 @@ def lines(text: str) -> list[GinLine]:
 
 
 def test_every_statement_knows_its_lines():
-    found = parse(lines(TEXT))
-    assert [(s.kind, s.name, s.lines[0].number, s.lines[-1].number) for s in found] == [
+    result = parse(lines(TEXT))
+
+    assert [
+        (s.kind, s.name, s.lines[0].number, s.lines[-1].number) for s in result
+    ] == [
         ("import", "my_lab.models", 2, 2),
         ("binding", "Alpha.one", 4, 4),
         ("binding", "scope/Beta.two", 5, 9),
@@ -240,8 +272,8 @@ def test_every_statement_knows_its_lines():
         ("binding", "lr", 15, 15),
         ("binding", "Delta.five", 16, 16),
     ]
-    assert found[5].text == "Gamma.four = @Alpha()"
-    assert found[2].place == "a.gin:5"
+    assert result[5].text == "Gamma.four = @Alpha()"
+    assert result[2].place == "a.gin:5"
 
 
 @pytest.mark.parametrize(
@@ -277,6 +309,7 @@ def test_what_is_no_gin_is_refused_by_file_and_line(text, message):
 def test_a_bracket_that_is_open_does_not_swallow_the_next_file(tmp_path):
     (tmp_path / "a.gin").write_text("A.b = [1,\n")
     (tmp_path / "b.gin").write_text("A.c = 3]\n")
+
     with pytest.raises(UsageError, match=r"a\.gin:1: "):
         read_gin([str(tmp_path / "a.gin"), str(tmp_path / "b.gin")])
     with pytest.raises(UsageError, match="--gin_binding:1: "):
@@ -285,6 +318,7 @@ def test_a_bracket_that_is_open_does_not_swallow_the_next_file(tmp_path):
 
 def test_a_binding_of_the_command_line_may_have_several_lines():
     flag = GinLine(COMMAND_LINE, 1, "A.b = 1\nA.c = [\n2]")
+
     assert [(s.name, s.place) for s in parse([flag])] == [
         ("A.b", "--gin_binding:1"),
         ("A.c", "--gin_binding:1"),
@@ -301,7 +335,9 @@ def test_presets_are_cut_into_what_gin_reads_whole(path):
         gin.parse_config("\n".join(line.text for line in text.lines), skip_unknown=True)
         whole = gin.config_str()
         gin.clear_config()
+
         gin.parse_config(cut, skip_unknown=True)
+
         assert gin.config_str() == whole
     finally:
         gin.clear_config()
@@ -359,9 +395,11 @@ def test_values_of_another_type_are_refused_by_name(field, value):
 
 def test_right_types_are_taken():
     config = ExampleConfig(share=2, maybe=3, pair=[1, 2], many=["x", "y"], function=len)
+
     assert config.pair == (1, 2)
     assert config.many == ("x", "y")
     assert isinstance(config.share, float)
+
     hash(config)
 
 
@@ -382,14 +420,16 @@ def test_a_config_is_frozen_and_keyword_only():
 def test_a_plain_call_behaves_as_written_whatever_gin_parsed():
     try:
         gin.parse_config("ExampleConfig.count = 7")
+
         assert ExampleConfig().count == 1
         assert gin.get_configurable(ExampleConfig)().count == 7
     finally:
         gin.clear_config()
 
 
-def test_json():
+def test_a_config_becomes_json():
     plain = to_json(ExampleConfig(function=len, many=["x"]))
+
     assert json.loads(json.dumps(plain)) == plain
     assert plain["function"] == "len"
     assert plain["many"] == ["x"]

@@ -68,6 +68,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_values_come_back_with_their_types(value):
     again = pickle.loads(pickled(value))
+
     assert again == value
     assert type(again) is type(value)
 
@@ -82,6 +83,7 @@ def test_numbers_of_numpy_become_pythons():
     again = pickle.loads(
         pickled([np.int64(3), {"x": np.float32(0.5)}, (np.float64(0.1),)])
     )
+
     assert again == [3, {"x": 0.5}, (0.1,)]
     assert [type(again[0]), type(again[1]["x"]), type(again[2][0])] == [
         int,
@@ -99,6 +101,7 @@ def test_what_cannot_be_sent_is_refused(value):
 def test_what_a_script_defines_cannot_be_sent(monkeypatch):
     for value in (send_back, Parcel):
         monkeypatch.setattr(value, "__module__", "__main__")
+
         with pytest.raises(TypeError, match=r"Received.*importable module"):
             pickled([value])
 
@@ -106,9 +109,11 @@ def test_what_a_script_defines_cannot_be_sent(monkeypatch):
 def test_a_process_returns_a_typed_value_whatever_it_prints(capfd):
     parcel = Parcel("x", (1, 2), Path("a/b"), Parcel("y", ()))
     assert call(send_back, parcel) == parcel
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert "said on the way" in told.err
+
+    captured = capfd.readouterr()
+
+    assert captured.out == ""
+    assert "said on the way" in captured.err
 
 
 @pytest.mark.parametrize(("kind", "raised"), [("usage", UsageError), ("run", RunError)])
@@ -128,12 +133,13 @@ def test_a_process_that_dies_is_named_with_its_last_messages():
 
 
 def test_what_was_yielded_before_a_death_is_kept():
-    found = []
+    result = []
+
     with pytest.raises(ChildError, match="signal 9"):
         for number in stream(count_and_die, 3):
-            found.append(number)
+            result.append(number)
 
-    assert found == [0, 1, 2]
+    assert result == [0, 1, 2]
 
 
 def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
@@ -142,27 +148,41 @@ def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
     monkeypatch.setenv("PLUGIN", "none")
     plugins.load_plugin(str(tmp_path / "lab.py"))
     monkeypatch.setenv("PLUGIN", "none")
-    found = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
-    assert (found["backend"], found["flavour"]) == ("torch", "mint")
-    assert found["plugin"] == "loaded"
-    assert found["tfasr"] == tfasr.__file__
+
+    result = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
+
+    assert (result["backend"], result["flavour"]) == ("torch", "mint")
+    assert result["plugin"] == "loaded"
+    assert result["tfasr"] == tfasr.__file__
     assert call(where_from, plugins=[])["plugin"] == "none"
 
 
-def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):
+@pytest.fixture
+def hostile_folder(tmp_path, monkeypatch):
+    """A working directory, also of PYTHONPATH, whose modules end whoever imports them."""
     for name in ("json", "random", "keras", "logging"):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit('the working directory ran')\n"
         )
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(ROOT), ""]))
-    found = call(where_from)
-    assert str(tmp_path) not in found["path"].split(os.pathsep)
-    assert Path(found["json"]).parent.name == "json"
+    return tmp_path
+
+
+def test_a_function_takes_nothing_from_the_working_directory(hostile_folder):
+    result = call(where_from)
+
+    assert str(hostile_folder) not in result["path"].split(os.pathsep)
+    assert Path(result["json"]).parent.name == "json"
+
+
+def test_a_modules_command_takes_nothing_from_the_working_directory(hostile_folder):
     command = module_command("tfasr.cli", "--version")
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=child_environment()
     )
+
     assert done.stdout.startswith("tfasr ")
 
 
@@ -173,12 +193,14 @@ def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
     )
     script = "import json, sys; sys.path.append(sys.argv[1]); import mine, tfasr.kit.process; "
     script += "print(tfasr.kit.process.call(mine.answer))"
+
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
     )
+
     assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
 
 
@@ -187,8 +209,10 @@ def test_a_correspondence_answers_one_by_one_until_it_is_closed():
     try:
         with pytest.raises(TimeoutError, match="Doubling has not yet answered"):
             other.next_answer(0)
+
         for number in (1, 2):
             other.send(Parcel("p", (number,)))
+
         assert [other.next_answer(60) for _ in range(2)] == [("x", 2), ("x", 4)]
     finally:
         other.close()
@@ -196,19 +220,27 @@ def test_a_correspondence_answers_one_by_one_until_it_is_closed():
     assert not Path(f"/proc/{other.pid}").exists()
 
 
-def test_the_end_of_a_correspondence_is_told_with_its_cause():
+def test_a_usage_error_ends_a_correspondence_in_its_own_words():
     other = Correspondence(double_each, "x", task="Doubling")
     other.send("usage")
+
     with pytest.raises(UsageError, match="^said so$"):
         other.next_answer(60)
+
     other.close()
+
+
+def test_an_error_ends_a_correspondence_with_its_cause():
     other = Correspondence(double_each, "x", task="Doubling")
+
     other.send("other")
+
     for _ in range(2):  # as often as it is asked
         with pytest.raises(ChildError, match="(?s)exit code.*KeyError") as caught:
             other.next_answer(60)
 
     assert caught.value.exit_code == 1
+
     other.send("too late")
     other.close()
 
@@ -240,8 +272,10 @@ def test_a_process_ends_with_the_one_that_began_it(begins):
     )
     pid = int(done.stdout)
     deadline = time.monotonic() + 60
+
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline
+
         time.sleep(0.02)
 
 
@@ -308,4 +342,5 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
     monkeypatch.setattr(cores, "quota", lambda: granted)
+
     assert cores.usable_cores() == expected

@@ -32,9 +32,12 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(tfasr.kit.registry, "_loaded", {})
     known = {*sys.modules}
+
     yield
+
     del TOOLS
     gc.collect()
+
     for name in {*sys.modules} - known:
         del sys.modules[name]
 
@@ -45,7 +48,9 @@ def test_a_module_of_the_working_directory_and_a_file_are_one(tmp_path):
     path.write_text(
         "from tests.kit.test_registry import TOOLS\nTOOLS.register('saw', print)\nname = __name__\n"
     )
+
     module = load_plugin("my_lab.tools")
+
     assert TOOLS["saw"] is print
     assert load_plugin("my_lab.tools") is module
     assert load_plugin("my_lab/tools.py") is module
@@ -55,6 +60,7 @@ def test_a_module_of_the_working_directory_and_a_file_are_one(tmp_path):
 def test_a_file_gets_a_name_that_no_installed_module_has(tmp_path):
     (tmp_path / "json.py").write_text("answer = 42\n")
     module = load_plugin("json.py")
+
     assert module.answer == 42
     assert sys.modules["json"] is not module
     assert sys.modules[module.__name__] is module
@@ -91,6 +97,7 @@ def test_a_plug_in_that_cannot_be_imported_names_file_and_line(
 ):
     name = f"bad_{'file' if as_file else 'module'}"
     (tmp_path / f"{name}.py").write_text(source)
+
     with pytest.raises(UsageError, match=message) as error:
         load_plugin(f"{name}.py" if as_file else name)
     assert "\n" not in str(error.value)
@@ -99,35 +106,58 @@ def test_a_plug_in_that_cannot_be_imported_names_file_and_line(
 SAW = "from tests.kit.test_registry import TOOLS\nTOOLS.register('saw', print)\n"
 
 
-def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(
-    tmp_path, caplog, monkeypatch
-):
+def test_a_run_without_plug_ins_notes_none(tmp_path):
+    record_plugins(tmp_path)
+
+    assert not (tmp_path / "plugins.json").exists()
+    require_plugins(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that used two plug-ins, one of which registers a tool."""
     (tmp_path / "saw.py").write_text(SAW)
     (tmp_path / "no_name.py").write_text("")
-    run = tmp_path / "run"
-    run.mkdir()
-    record_plugins(run)
-    assert not (run / "plugins.json").exists()
-    require_plugins(run)
     load_plugin("saw.py")
     load_plugin("no_name")
-    record_plugins(run)
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    record_plugins(folder)
+    return folder
+
+
+def test_a_run_goes_on_with_the_plug_ins_that_it_noted(run, tmp_path, caplog):
     assert [(p.name, p.registers) for p in plugins()] == [
         (str(tmp_path / "saw.py"), {"tool": ["saw"]}),
         ("no_name", {}),
     ]
+
     require_plugins(run)
+
     assert not caplog.messages
+
+
+def test_a_plug_in_that_has_changed_is_warned_of(run, tmp_path, caplog):
     with (tmp_path / "saw.py").open("a") as file:
         file.write("# changed\n")
+
     require_plugins(run)
+
     assert "saw.py has changed" in caplog.text
+
+
+def test_a_run_goes_on_without_a_plug_in_only_where_it_needs_none(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.setattr(tfasr.kit.registry, "plugins", list)
     remedy = rf"run was trained with the plug-in .*registers tool saw.*--import {tmp_path}/saw\.py"
+
     with pytest.raises(UsageError, match=remedy):
         require_plugins(run)
     with pytest.raises(UsageError, match="saw"):
         require_plugins(run, kinds=("model", "tool"))
+
     require_plugins(run, kinds=("model",))
 
 
@@ -148,7 +178,9 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess:
 def test_every_command_imports_and_says_what_it_cannot(tmp_path, command):
     (tmp_path / "fine.py").write_text("print('imported')\n")
     (tmp_path / "bad.py").write_text("\nraise ValueError('no')\n")
+
     done = command_line(*command, "--import", "fine.py", "--import", "bad.py")
+
     assert done.returncode == 2
     assert done.stdout == "imported\n"
     assert (
@@ -162,6 +194,7 @@ def test_every_command_imports_and_says_what_it_cannot(tmp_path, command):
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
     (tmp_path / "slow.py").write_text("raise KeyboardInterrupt\n")
     done = command_line("doctor", "--import", "slow.py")
+
     assert (done.returncode, done.stderr) == (1, "tfasr: interrupted\n")
 
 
@@ -183,6 +216,7 @@ def test_things_are_found_by_name_in_the_order_of_registration():
         pass
 
     hammer = tools.register("hammer", object())
+
     assert list(tools) == ["saw", "hammer"]
     assert tools["saw"] is Saw
     assert tools["hammer"] is hammer
@@ -202,6 +236,7 @@ def test_an_entry_says_where_it_was_registered():
         pass
 
     entry = tools.entry("saw")
+
     assert (entry.name, entry.module, entry.file) == ("saw", __name__, __file__)
     assert (
         '@tools.register("saw")'
@@ -211,6 +246,7 @@ def test_an_entry_says_where_it_was_registered():
 
 def test_an_unknown_name_lists_the_known():
     tools = Registry("tool", {"saw": "no_such_module:Saw", "axe": "no_such_module:Axe"})
+
     with pytest.raises(
         UsageError, match="no tool 'plane'.*Known tools: saw, axe.*--import"
     ):
@@ -228,7 +264,9 @@ def test_a_name_is_registered_once_and_both_places_are_named(tmp_path):
 
     tools = Registry("tool")
     functions[0](tools)
+
     functions[0](tools)  # the same line again: its module was imported again
+
     with pytest.raises(UsageError, match=r"two\.py:2: .*'saw'.*one\.py:2"):
         functions[1](tools)
     assert list(tools) == ["saw"]
@@ -236,6 +274,7 @@ def test_a_name_is_registered_once_and_both_places_are_named(tmp_path):
 
 def test_a_built_in_name_cannot_be_taken():
     tools = Registry("tool", {"saw": "json:dumps"})
+
     with pytest.raises(UsageError, match="'saw'"):
         tools.register("saw", print)
 
@@ -245,7 +284,9 @@ def test_a_cell_of_a_notebook_may_define_a_name_again():
     for cell in ("<cell 1>", "<cell 2>"):
         source = "@tools.register('saw')\nclass Saw:\n    pass\n"
         scope = {"tools": tools, "__name__": "__main__"}
+
         exec(compile(source, cell, "exec"), scope)
+
         assert tools["saw"] is scope["Saw"]
 
 
@@ -261,10 +302,12 @@ def test_what_a_kind_must_have_is_checked_where_it_is_registered_and_when_it_is_
             raise TypeError("it must be callable")
 
     tools = Registry("tool", {"path": "os:sep"}, check=check)
+
     with pytest.raises(
         UsageError, match=r"test_registry\.py:\d+: the tool 'saw' .*callable"
     ):
         tools.register("saw", 3)
+
     assert "saw" not in tools
     with pytest.raises(UsageError, match=r"the tool 'path' .*callable"):
         tools["path"]

@@ -18,13 +18,17 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def twins(channels, **options):
+    """Keras's own layer and ours, with the same weights."""
     layers = [keras.layers.BatchNormalization(**options), BatchNormalization(**options)]
     rng = np.random.default_rng(channels)
     for layer in layers:
         layer.build((None, None, channels))
+
     weights = [rng.uniform(0.5, 2.0, size=channels) for _ in layers[0].weights]
+
     for layer in layers:
         layer.set_weights(weights)
+
     return layers
 
 
@@ -68,8 +72,10 @@ def test_it_computes_what_keras_own_does(
     inputs = tf.constant(inputs, tf.float32)
     mask = tf.sequence_mask(lengths, 7) if masked else None
     expected = outputs_gradients_and_statistics(keras_own, inputs, mask, training)
+
     with mock.patch.object(compiled, "core", core):
         received = outputs_gradients_and_statistics(ours, inputs, mask, training)
+
     assert_equal(received, expected)
 
 
@@ -91,6 +97,7 @@ def test_dropout_behind_it_is_that_of_the_dropout_layer(
     )
     mask = tf.sequence_mask(lengths, 40)
     results = []
+
     for core in (compiled.core, None):
         layer = BatchNormalization(momentum=0.5, dtype=dtype)
         dropout = Dropout(rate, seed=4, dtype=dtype)
@@ -108,13 +115,17 @@ def test_dropout_behind_it_is_that_of_the_dropout_layer(
         step = tf.function(step) if in_graph else step
         given = tf.cast(inputs, layer.compute_dtype)
         with mock.patch.object(compiled, "core", core):
-            found = [x.numpy().astype("float32") for _ in range(2) for x in step(given)]
-        results.append(found + layer.get_weights())
+            result = [
+                x.numpy().astype("float32") for _ in range(2) for x in step(given)
+            ]
+
+        results.append(result + layer.get_weights())
 
     # An activation that is rounded to bfloat16 the other way has another sine.
     tolerance = 1e-4 if dtype == "float32" else 4e-2
     for ours, theirs in zip(*results, strict=True):
         largest = max(1.0, np.abs(theirs).max())
+
         np.testing.assert_allclose(
             ours, theirs, rtol=tolerance, atol=tolerance * largest
         )
@@ -122,6 +133,7 @@ def test_dropout_behind_it_is_that_of_the_dropout_layer(
     if rate:
         first = results[0][0]
         second = results[0][4]
+
         np.testing.assert_array_equal(first == 0, results[1][0] == 0)
         assert first.size < 100 or ((first == 0) != (second == 0)).any()
 
@@ -133,6 +145,7 @@ def test_dropout_behind_it_without_a_mask(training):
     outputs = layer(tf.ones((4, 50, 3)), training=training, dropout=dropout)
     # What is equal everywhere is normalised to zero, and else left as it is.
     expected = 0.0 if training else 1.0
+
     np.testing.assert_allclose(outputs, np.full((4, 50, 3), expected), atol=1e-3)
 
 
@@ -140,6 +153,7 @@ def test_second_derivatives_are_refused_by_the_compiled_part():
     inputs = tf.ones((2, 5, 3))
     mask = tf.sequence_mask([5, 2])
     layer = BatchNormalization()
+
     with tf.GradientTape() as outer:
         outer.watch(inputs)
         with tf.GradientTape() as inner:
@@ -168,10 +182,13 @@ def test_padded_frames_do_not_count(kind, padding):
     inputs[~mask] = padding
     layer = kind(momentum=0.0)
     outputs = layer(inputs, training=True, mask=mask).numpy()
+
     mean = inputs[mask].mean(axis=0)
     variance = inputs[mask].var(axis=0)
+
     np.testing.assert_allclose(layer.moving_mean.numpy(), mean, rtol=1e-5)
     np.testing.assert_allclose(layer.moving_variance.numpy(), variance, rtol=1e-5)
+
     expected = (inputs[mask] - mean) / np.sqrt(variance + layer.epsilon)
     np.testing.assert_allclose(outputs[mask], expected, rtol=1e-4, atol=1e-5)
 
@@ -180,6 +197,7 @@ def test_a_batch_of_nothing_but_padding():
     outputs = BatchNormalization()(
         tf.ones((2, 3, 4)), training=True, mask=tf.zeros((2, 3), bool)
     )
+
     assert np.isfinite(outputs.numpy()).all()
 
 
@@ -189,16 +207,21 @@ def test_bfloat16_is_normalised_in_float32():
         np.random.default_rng(0).normal(100, 1, size=(3, 50, 4)), tf.bfloat16
     )
     mask = tf.sequence_mask([50, 20, 40])
+
     results = [
         outputs_gradients_and_statistics(layer, inputs, mask)
         for layer in (keras_own, ours)
     ]
+
     assert results[1][0].dtype == results[0][0].dtype == tf.bfloat16.as_numpy_dtype
+
     # The gradients, too, are rounded to the inputs' eight bits.
     for index, (ours, keras_own) in enumerate(zip(*reversed(results), strict=True)):
         tolerance = 2e-2 if index < 2 else 1e-4
+
         ours = ours.astype("float32")
         keras_own = keras_own.astype("float32")
+
         np.testing.assert_allclose(ours, keras_own, rtol=tolerance, atol=tolerance)
 
 
@@ -212,7 +235,9 @@ def test_everything_else_is_left_to_keras(options):
     # Keras takes a mask over the first two axes along any channel axis, and broadcasts
     # it.
     mask = None if "axis" in options else tf.sequence_mask([6, 2, 3])
+
     expected = keras_own(inputs, training=True, mask=mask)
+
     np.testing.assert_array_equal(ours(inputs, training=True, mask=mask), expected)
 
 
@@ -223,10 +248,15 @@ def test_a_saved_model_comes_back(tmp_path):
     inputs, targets = np.random.default_rng(0).normal(size=(2, 4, 6, 3))
     model.fit(inputs, targets[..., :2], epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
+
     loaded = keras.models.load_model(tmp_path / "model.keras")
+
     assert type(loaded.layers[1]) is BatchNormalization
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
+
     keras_own = keras.layers.BatchNormalization.from_config(layers[1].get_config())
     keras_own.build((None, None, 3))
+
     keras_own.set_weights(layers[1].get_weights())
+
     np.testing.assert_array_equal(keras_own(inputs), layers[1](inputs))

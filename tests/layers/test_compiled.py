@@ -33,9 +33,12 @@ def test_they_keep_to_the_cores_and_to_what_tensorflow_was_told(
         tf.config.threading, "get_intra_op_parallelism_threads", lambda: told
     )
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+
     if environment is not None:
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", environment)
+
     monkeypatch.setattr(compiled, "replicas_here", lambda: replicas)
+
     assert compiled.team_size()() == expected
 
 
@@ -57,10 +60,12 @@ def test_values_are_dropped_or_scaled_and_so_are_their_gradients(rate, shape, dt
 
     gradient = tape.gradient(outputs, inputs)
     assert outputs.dtype == gradient.dtype == inputs.dtype
+
     outputs = outputs.numpy().astype("float32")
     kept = outputs != 0
     # Numbers of bfloat16 are up to 0.8 % apart.
     tolerance = 1e-4 if dtype == "float32" else 1e-2
+
     np.testing.assert_allclose(outputs[kept], 1 / (1 - rate), rtol=1e-3 + tolerance)
     np.testing.assert_array_equal(gradient.numpy().astype("float32"), outputs)
 
@@ -71,11 +76,21 @@ def test_the_rate_and_the_expectation_are_kept(rate):
         Dropout(rate, seed=7)(np.ones((1001, 999), "float32"), training=True)
     )
     deviation = np.sqrt(rate * (1 - rate) / outputs.size)
+
     assert abs((outputs == 0).mean() - rate) < 5 * deviation + 1 / (1 << 17)
     assert abs(outputs.mean() - 1) < 5 * deviation / (1 - rate)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.7])
+def test_neighbours_are_dropped_independently(rate):
+    outputs = np.asarray(
+        Dropout(rate, seed=7)(np.ones((1001, 999), "float32"), training=True)
+    )
+
     # Neighbours share a word of random bits and must not know of each other.
     dropped = (outputs == 0).reshape(-1)
     pairs = dropped[:-1:2] & dropped[1::2]
+
     assert abs(pairs.mean() - rate**2) < 5 * rate / np.sqrt(pairs.size)
 
 
@@ -86,6 +101,7 @@ def test_calls_and_seeds_differ_and_repeat():
         return [step(tf.ones((8, 8))).numpy() for _ in range(2)]
 
     first, second = masks(1)
+
     assert (first != second).any()
     assert (first != masks(2)[0]).any()
     np.testing.assert_array_equal([first, second], masks(1))
@@ -96,8 +112,10 @@ def test_calls_and_seeds_differ_and_repeat():
 )
 def test_elsewhere_it_is_keras_layer(options):
     inputs = np.ones((6, 4), "float32")
+
     ours = Dropout(seed=1, **options)
     theirs = keras.layers.Dropout(seed=1, **options)
+
     for training in (False, True):
         np.testing.assert_array_equal(
             np.asarray(ours(inputs, training=training)),
@@ -110,7 +128,9 @@ def test_elsewhere_it_is_keras_layer(options):
 def test_it_is_saved_and_loaded(tmp_path):
     model = keras.Sequential([keras.Input((3,)), Dropout(0.25, seed=5)])
     model.save(tmp_path / "model.keras")
+
     layer = keras.saving.load_model(tmp_path / "model.keras").layers[-1]
+
     assert type(layer) is Dropout
     assert layer.rate == 0.25
 

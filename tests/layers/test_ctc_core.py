@@ -30,16 +30,19 @@ def drawn(rng, batch, frames, classes, most_labels, scale):
     lengths = rng.integers(label_lengths, frames + 1).astype("int32")
     labels = rng.integers(0, classes - 1, (batch, most_labels)).astype("int32")
     logits = rng.normal(scale=scale, size=(batch, frames, classes)).astype("float32")
+
     return logits, lengths, labels, label_lengths
 
 
 def expected_of(logits, lengths, labels, label_lengths):
+    """Losses and gradients of a batch, one utterance after the other."""
     losses = np.zeros(len(logits))
     gradients = np.zeros(logits.shape)
     for u, (frames, count) in enumerate(zip(lengths, label_lengths, strict=True)):
         losses[u], gradients[u, :frames] = by_logarithms(
             logits[u, :frames], labels[u, :count]
         )
+
     return losses, gradients
 
 
@@ -51,6 +54,7 @@ def test_it_is_the_sum_over_all_paths(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     logits = rng.normal(scale=2, size=(frames, 3)).astype("float32")
     blanks_needed = sum(a == b for a, b in itertools.pairwise(labels))
+
     if frames < len(labels) + blanks_needed:
         expected = np.inf, np.zeros((frames, 3))
     else:
@@ -61,6 +65,7 @@ def test_it_is_the_sum_over_all_paths(data):
         (loss,), (gradient,) = core.ctc(
             logits[None], *given_lengths, np.array([len(labels)], "int32"), 1, name
         )
+
         np.testing.assert_allclose(loss, expected[0], rtol=2e-6, atol=2e-6)
         np.testing.assert_allclose(gradient, expected[1], atol=2e-6)
 
@@ -87,6 +92,7 @@ def test_every_instruction_set_is_as_exact_as_float64(
     expected = expected_of(*arguments)
     for name in core.instruction_sets():
         losses, gradient = core.ctc(*arguments, threads=threads, instruction_set=name)
+
         np.testing.assert_allclose(losses, expected[0], rtol=1e-5, atol=1e-4)
         # A logit of 1000 has an error of 6e-5 in float32, and so have logarithms of
         # probabilities.
@@ -105,6 +111,7 @@ def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(
         logits = np.zeros((1, frames, 3), "float32")
         for t in range(frames):
             logits[0, t, labels[t] if t < len(labels) else 2] = gap
+
         for name in core.instruction_sets():
             (loss,), gradient = core.ctc(
                 logits,
@@ -113,11 +120,13 @@ def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(
                 threads=1,
                 instruction_set=name,
             )
+
             if frames < needed:
                 assert loss == np.inf
                 assert not gradient.any()
             elif gap <= 1e5:
                 expected = by_logarithms(logits[0], labels)
+
                 np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
                 np.testing.assert_allclose(gradient[0], expected[1], atol=1e-5)
 
@@ -127,32 +136,40 @@ def test_long_utterances_keep_the_gradients_digits():
     rng = np.random.default_rng(0)
     for classes, labels in ((29, 200), (300, 50)):
         arguments = drawn(rng, 2, 900, classes, labels, 3.0)
+
         losses, gradient = core.ctc(*arguments, threads=2)
         expected = expected_of(*arguments)
+
         np.testing.assert_allclose(losses, expected[0], rtol=1e-6)
         np.testing.assert_allclose(gradient, expected[1], atol=2e-5)
 
 
 def compare_with_peers(rng, batches):
+    """Compares random batches with TensorFlow's and PyTorch's loss."""
     torch = None
     with contextlib.suppress(ImportError):
         import torch
+
     for _ in range(batches):
         sizes = (
             int(rng.integers(low, high)) for low, high in ((1, 30), (2, 20), (1, 12))
         )
         arguments = drawn(rng, 4, *sizes, rng.choice([0.3, 3.0]))
         logits, lengths, labels, label_lengths = arguments
+
         losses, gradient = core.ctc(*arguments, threads=2)
+
         expected = expected_of(*arguments)
         np.testing.assert_allclose(losses, expected[0], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(gradient, expected[1], atol=1e-5)
+
         has_path = np.isfinite(losses)
         their_losses, their_gradient = tensorflows(*arguments)
         np.testing.assert_allclose(losses, their_losses, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(
             gradient[has_path], their_gradient[has_path], atol=1e-3
         )
+
         if torch:
             inputs = torch.tensor(logits, requires_grad=True)
             theirs = torch.nn.functional.ctc_loss(
@@ -201,14 +218,18 @@ def test_it_is_an_operation_of_graphs_and_refuses_second_derivatives(monkeypatch
 
     spec = tf.TensorSpec((None, None, 10), tf.float32)
     traced = tf.function(gradients).get_concrete_function(spec)
+
     assert "TfasrCtc" in {operation.type for operation in traced.graph.get_operations()}
     assert traced.structured_outputs[1].shape[2] == 10
+
     losses, gradient = core.ctc(*arguments, threads=1)
     slopes = gradient * np.array([1.0, 2, 0, -1, 5], "float32")[:, None, None]
     monkeypatch.setattr(operations, "registered", lambda: False)
     called = tf.function(gradients).get_concrete_function(spec)
+
     for run in (traced, called, gradients):
         received = run(tf.constant(arguments[0]))
+
         np.testing.assert_array_equal(received[0], losses)
         np.testing.assert_array_equal(received[1], slopes)
 
@@ -223,8 +244,10 @@ def test_nan_and_infinite_logits_give_a_loss_of_nan():
     logits = arguments[0]
     expected = core.ctc(*arguments, threads=1)
     logits[0, 0, 1], logits[1, 0, 4], logits[2, 0] = np.nan, np.inf, -np.inf
+
     for name in core.instruction_sets():
         losses, gradient = core.ctc(*arguments, threads=1, instruction_set=name)
+
         assert np.isnan(losses[:3]).all()
         assert all(np.isnan(gradient[u, : arguments[1][u]]).all() for u in range(3))
         np.testing.assert_allclose(losses[3], expected[0][3], rtol=1e-6)
@@ -234,6 +257,7 @@ def test_nan_and_infinite_logits_give_a_loss_of_nan():
     arguments[0][0, 0, arguments[2][0, 0]] = -np.inf
     losses, gradient = core.ctc(*arguments, threads=1)
     arguments[0][0, 0, arguments[2][0, 0]] = -1e4
+
     np.testing.assert_allclose(losses, expected_of(*arguments)[0], rtol=1e-6)
     assert np.isfinite(gradient).all()
 
@@ -262,12 +286,14 @@ def test_what_has_no_loss_is_refused(changed, message):
         2: np.array([[0, 1], [1, 2]], "int32"),
         3: np.array([2, 2], "int32"),
     } | changed
+
     with pytest.raises(ValueError, match=message):
         core.ctc(*arguments.values(), threads=1)
 
 
-def test_a_batch_of_nothing():
+def test_a_batch_without_utterances_has_no_losses():
     arguments = drawn(np.random.default_rng(4), 1, 5, 4, 2, 1.0)
     losses, gradient = core.ctc(*(x[:0] for x in arguments), threads=2)
+
     assert losses.shape == (0,)
     assert gradient.shape == (0, 5, 4)

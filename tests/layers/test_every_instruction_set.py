@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 def test_layers_and_training_pass_with_each_instruction_set(name):
     command = [sys.executable, "-m", "pytest", "tests/layers", "tests/training"]
     command += ["--numprocesses", "auto", "--dist", "loadfile"]
+
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -27,4 +28,5 @@ def test_layers_and_training_pass_with_each_instruction_set(name):
         text=True,
         check=False,
     )
+
     assert done.returncode == 0, done.stdout[-4000:]

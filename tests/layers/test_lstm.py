@@ -31,10 +31,13 @@ def twins(input_shape, units, **options):
     layers = [keras.layers.LSTM(units, **options), LSTM(units, **options)]
     for layer in layers:
         layer.build(input_shape)
+
     rng = np.random.default_rng(units)
     weights = [rng.normal(scale=0.5, size=w.shape) for w in layers[0].weights]
+
     for layer in layers:
         layer.set_weights(weights + layer.get_weights()[len(weights) :])
+
     return layers
 
 
@@ -95,7 +98,9 @@ def test_outputs_and_all_gradients_are_keras_own(
     mask = None if density is None else tf.constant(draws < density)
     states = [normal(k, batch, units) for k in (1, 2)] if with_states else None
     inputs = normal(0, *shape)
+
     expected = outputs_and_gradients(keras_own, inputs, mask, states)
+
     with unbuilt_core() if not native else nullcontext():
         assert_equal(outputs_and_gradients(ours, inputs, mask, states), expected)
     assert ours.last_kernel == ("fused CPU" if native else "fused TensorFlow loop")
@@ -118,6 +123,7 @@ def test_gradients_are_finite_differences():
     analytic, numeric = tf.test.compute_gradient(
         call, [inputs, h, c, *weights], delta=1e-6
     )
+
     assert len(analytic) == 6
     for ours, difference in zip(analytic, numeric, strict=True):
         np.testing.assert_allclose(ours, difference, atol=1e-8)
@@ -127,6 +133,7 @@ def test_gradients_are_finite_differences():
 def test_configs_are_keras_own():
     keras_own = keras.layers.LSTM(4, name="x", seed=1)
     ours = LSTM(4, name="x", seed=1)
+
     assert ours.get_config() == keras_own.get_config()
     assert (
         LSTM(4, use_cudnn=True, name="x", seed=1).get_config() == keras_own.get_config()
@@ -138,28 +145,33 @@ def test_stateful_layers_go_on_where_they_stopped():
     keras_own, ours = twins((2, 4, 3), 5, stateful=True, return_sequences=True)
     for seed in range(3):
         inputs = normal(seed, 2, 4, 3)
+
         np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
 
     for layer in (keras_own, ours):
         layer.reset_state()
+
     np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
     assert ours.last_kernel.startswith("fused CPU")
 
 
 @pytest.mark.parametrize("return_sequences", [False, True])
-def test_bidirectional(return_sequences):
+def test_both_directions_compute_what_keras_does(return_sequences):
     layers = [
         keras.layers.Bidirectional(kind(4, return_sequences=return_sequences))
         for kind in (keras.layers.LSTM, LSTM)
     ]
     for layer in layers:
         layer.build((2, 6, 3))
+
     layers[1].set_weights(layers[0].get_weights())
     mask = tf.sequence_mask([6, 3])
     inputs = normal(0, 2, 6, 3)
+
     expected, received = (
         outputs_and_gradients(layer, inputs, mask) for layer in layers
     )
+
     assert_equal(received, expected)
     assert layers[1].backward_layer.last_kernel.startswith("fused CPU")
 
@@ -185,10 +197,12 @@ def test_one_trace_serves_all_lengths():
 
     for time, lengths in ((4, [4, 2]), (1, [1]), (9, [3, 9, 0])):
         inputs = normal(time, len(lengths), time, 3)
+
         expected = outputs_and_gradients(
             keras_own, inputs, tf.sequence_mask(lengths, time)
         )
         received = step(inputs, tf.constant(lengths))
+
         assert_equal(received, [expected[0], *expected[2:]])
 
     assert step.experimental_get_tracing_count() == 1
@@ -197,7 +211,9 @@ def test_one_trace_serves_all_lengths():
 def test_dropout_draws_keras_own_mask():
     keras_own, ours = twins((2, 5, 6), 4, dropout=0.5, seed=3, return_sequences=True)
     inputs = normal(0, 2, 5, 6)
+
     expected = outputs_and_gradients(keras_own, inputs, training=True)
+
     assert_equal(outputs_and_gradients(ours, inputs, training=True), expected)
     assert not np.allclose(ours(inputs, training=True), ours(inputs))
 
@@ -215,7 +231,9 @@ def test_dropout_draws_keras_own_mask():
 def test_what_the_fused_kernel_does_not_compute_is_left_to_keras(options):
     keras_own, ours = twins((2, 4, 3), 5, seed=1, **options)
     inputs = normal(0, 2, 4, 3)
+
     expected = keras_own(inputs, training=True)
+
     np.testing.assert_allclose(ours(inputs, training=True), expected, atol=1e-6)
     assert ours.last_kernel == "generic loop"
     with pytest.raises(ValueError, match=f"kernel='fused' .* {next(iter(options))}="):
@@ -225,6 +243,7 @@ def test_what_the_fused_kernel_does_not_compute_is_left_to_keras(options):
 def test_the_generic_loop_can_be_demanded():
     layer = LSTM(3, kernel="generic")
     assert layer.last_kernel is None
+
     layer(normal(0, 2, 4, 3))
     assert layer.last_kernel == "generic loop"
 
@@ -237,19 +256,24 @@ def cudnn_lstm(
     width = input.shape[2]
     units = input_h.shape[2]
     sizes = [units * width] * 4 + [units * units] * 4 + [units] * 8
+
     parts = tf.split(params, sizes)
     kernel = tf.concat([tf.reshape(part, (units, width)) for part in parts[:4]], 0)
     recurrent = tf.concat([tf.reshape(part, (units, units)) for part in parts[4:8]], 0)
     bias = tf.concat(parts[8:12], 0) + tf.concat(parts[12:], 0)
+
     hidden = input_h[:, 0]
     cell = input_c[:, 0]
     outputs = []
+
     for step in range(input.shape[1]):
         of_inputs = tf.matmul(input[:, step], kernel, transpose_b=True)
         of_states = tf.matmul(hidden, recurrent, transpose_b=True)
+
         entry, forget, new, exit_ = tf.split(of_inputs + of_states + bias, 4, axis=1)
         next_cell = tf.sigmoid(forget) * cell + tf.sigmoid(entry) * tf.tanh(new)
         next_hidden = tf.sigmoid(exit_) * tf.tanh(next_cell)
+
         runs = (step < sequence_lengths)[:, tf.newaxis]
         hidden = tf.where(runs, next_hidden, hidden)
         cell = tf.where(runs, next_cell, cell)
@@ -266,6 +290,7 @@ def test_a_right_padded_mask_reaches_cudnn_as_lengths(monkeypatch, directions):
     layer = LSTM(4, return_sequences=True, zero_output_for_mask=True)
     if directions == 2:
         layer = keras.layers.Bidirectional(layer)
+
     inputs = normal(0, 3, 6, 3)
     mask = tf.sequence_mask([6, 3, 1])
     expected = outputs_and_gradients(layer, inputs, mask)
@@ -280,8 +305,11 @@ def test_a_right_padded_mask_reaches_cudnn_as_lengths(monkeypatch, directions):
     monkeypatch.setattr(rules, "_is_gpu_available", lambda: True)
     monkeypatch.setattr(sys.modules[LSTM.__module__], "has_gpu", lambda: True)
     received = outputs_and_gradients(layer, inputs, mask)
+
     assert lengths == [[6, 3, 1]] * directions
+
     ours = [layer] if directions == 1 else [layer.forward_layer, layer.backward_layer]
+
     assert [one.last_kernel for one in ours] == ["cuDNN"] * directions
     assert_equal(received, expected)
 
@@ -299,6 +327,7 @@ def test_cudnn_without_a_gpu_fails_loudly(options):
 def test_second_derivatives_are_refused(dtype):
     layer = LSTM(3, dtype=dtype)
     inputs = normal(0, 2, 4, 3, dtype=dtype)
+
     with tf.GradientTape() as outer:
         outer.watch(inputs)
         with tf.GradientTape() as inner:
@@ -311,7 +340,7 @@ def test_second_derivatives_are_refused(dtype):
         outer.gradient(gradient, inputs)
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_gives_empty_outputs():
     assert LSTM(3, return_sequences=True)(tf.zeros((0, 4, 2))).shape == (0, 4, 3)
 
 
@@ -330,6 +359,7 @@ def test_bfloat16_keeps_its_states_in_float32():
     )
     options = {"return_sequences": True, "dtype": "mixed_bfloat16"}
     keras_own, ours = twins((4, 40, 8), 16, **options)
+
     errors = [
         [
             np.abs(x.astype("float32") - e).mean()
@@ -339,6 +369,7 @@ def test_bfloat16_keeps_its_states_in_float32():
             outputs_and_gradients(layer, inputs) for layer in (keras_own, ours)
         )
     ]
+
     assert ours(inputs).dtype == tf.bfloat16
     assert ours.last_kernel.startswith("fused CPU")
     assert errors[1][0] < 0.7 * errors[0][0]

@@ -66,15 +66,19 @@ def test_weights_travel_between_ours_and_keras_own(tmp_path, saver, loader, suff
     path = tmp_path / f"model{suffix}"
     saved.save(path) if suffix == ".keras" else saved.save_weights(path)
     loaded.load_weights(path)
+
     inputs = normal(0, 2, 6, 3)
+
     np.testing.assert_allclose(loaded(inputs), saved(inputs), atol=1e-6)
 
 
 def test_a_saved_model_comes_back_with_its_kernel(tmp_path):
     model = model_of(LSTM, kernel="fused")
     model.save(tmp_path / "model.keras")
+
     loaded = keras.models.load_model(tmp_path / "model.keras")
     inputs = normal(0, 2, 6, 3)
+
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
     assert type(loaded.layers[1]) is LSTM
     assert loaded.layers[1].requested_kernel == "fused"
@@ -155,6 +159,7 @@ def test_fit_on_two_devices_learns_what_keras_own_learns():
 def test_on_other_backends_it_is_keras_own(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
+
     run_python(
         """
         import keras, numpy as np, os
@@ -181,6 +186,7 @@ def test_on_other_backends_it_is_keras_own(backend):
 def test_on_jax_cudnn_only_gets_float32():
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
+
     run_python(
         """
         import keras, numpy as np

@@ -20,12 +20,14 @@ EPSILON = 1e-3
 
 
 def problem(rows, channels, density, dtype):
+    """Random inputs, upstream gradients, scale, offset and mask."""
     rng = np.random.default_rng(rows * 1000 + channels)
     inputs, d_outputs = (
         rng.normal(2, 3, (rows, channels)).astype(dtype).astype("float64")
         for _ in range(2)
     )
     gamma, beta = rng.uniform(0.5, 2, (2, channels)).astype("float32")
+
     return inputs, d_outputs, gamma, beta, rng.random(rows) < density
 
 
@@ -48,18 +50,22 @@ def tensorflow_scales(rows, channels, levels, seed):
     """What `tf.random.stateless_uniform` makes of a seed, as dropout takes it."""
     if not levels:
         return np.ones((rows, channels))
+
     size = rows * channels
     words = tf.random.stateless_uniform(
         [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32
     )
     drawn = words.numpy().view("uint16")[:size].reshape(rows, channels)
+
     return np.where(drawn < levels, 0.0, 65536 / (65536 - levels))
 
 
 def compiled(inputs, d_outputs, gamma, beta, mask, dtype, levels, seed, **options):
+    """The compiled kernel's outputs, statistics and gradients."""
     stored = [x.astype(dtype) for x in (inputs, d_outputs)]
     if dtype != "float32":
         stored = [x.view("uint16") for x in stored]
+
     name = "float32" if dtype == "float32" else "bfloat16"
     given = {
         "epsilon": EPSILON,
@@ -78,6 +84,7 @@ def compiled(inputs, d_outputs, gamma, beta, mask, dtype, levels, seed, **option
         variance,
         *run(x, gamma, mean, variance, dy, mask, **given),
     ]
+
     return [
         x.view(ml_dtypes.bfloat16).astype("float32") if x.dtype == "uint16" else x
         for x in results
@@ -102,13 +109,17 @@ def test_it_computes_the_definition_and_draws_what_tensorflow_draws(
     expected = reference(*arrays, scales)
     # Results in bfloat16 have 8 bits; a number rounded the other way is off by 0.8 %.
     tolerance = 2e-5 if dtype == "float32" else 2e-2
+
     for name in core.instruction_sets():
         options = {"levels": levels, "seed": seed, "instruction_set": name}
         received = compiled(*arrays, dtype, threads=threads, **options)
+
         np.testing.assert_array_equal(received[0] == 0, expected[0] == 0)
+
         for ours, exact in zip(received, expected, strict=True):
             # Sums of numbers of both signs: what is lost counts by their size.
             largest = max(1, np.abs(exact).max(initial=0))
+
             np.testing.assert_allclose(
                 ours, exact, rtol=tolerance, atol=tolerance * largest
             )
@@ -125,9 +136,11 @@ def test_padding_that_is_no_number_reaches_nothing_that_counts():
     options = {"dtype": "float32", "levels": 0, "seed": (0, 0), "threads": 2}
     expected = compiled(inputs, d_outputs, gamma, beta, mask, **options)
     inputs[~mask] = np.inf
+
     outputs, mean, variance, *_ = compiled(
         inputs, d_outputs, gamma, beta, mask, **options
     )
+
     np.testing.assert_array_equal(outputs[mask], expected[0][mask])
     np.testing.assert_array_equal([mean, variance], expected[1:3])
 
@@ -143,8 +156,10 @@ def test_padding_that_is_no_number_reaches_nothing_that_counts():
 )
 def test_senseless_arguments_are_refused(wrong):
     given = {"seed": np.zeros(2, "i"), "dropped_levels": 0, "threads": 1} | wrong
+
     ones = np.ones(4, "f")
     mask = np.ones(3, bool)
+
     with pytest.raises(
         ValueError, match="dropped_levels in 0|seed has a wrong|threads must"
     ):
@@ -181,4 +196,5 @@ def test_a_forked_process_makes_threads_of_its_own():
         timeout=60,
         check=False,
     )
+
     assert done.returncode == 0

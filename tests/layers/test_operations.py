@@ -44,9 +44,11 @@ def normal(seed, *shape):
 
 
 def layer_of(kind, policy):
+    """A layer that uses an operation, always with the same weights."""
     keras.utils.set_random_seed(1)
     if kind == "lstm":
         return LSTM(5, return_sequences=True, dtype=policy)
+
     if kind == "vanilla":
         return SimpleRNN(
             5, activation=ClippedReLU(0.5), return_sequences=True, dtype=policy
@@ -64,9 +66,14 @@ def traced(layer, masked):
     def step(inputs, mask):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            options = {"mask": mask} if masked else {}
+            options = {}
             if isinstance(layer, BatchNormalization):
-                options = {"training": True, **({"valid": mask} if masked else {})}
+                options["training"] = True
+                if masked:
+                    options["valid"] = mask
+            elif masked:
+                options["mask"] = mask
+
             outputs = layer(inputs, **options)
             loss = tf.reduce_sum(tf.square(tf.cast(outputs, tf.float32)))
 
@@ -96,9 +103,11 @@ def test_they_compute_what_the_callbacks_do(monkeypatch, kind, policy, masked):
     native, types = traced(layer, masked)
     monkeypatch.setattr(operations, "registered", lambda: False)
     called, callback_types = traced(layer, masked)
+
     expected, received = (
         tf.nest.flatten(run(inputs, mask)) for run in (called, native)
     )
+
     for ours, theirs in zip(received, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert native.structured_outputs[0].shape == called.structured_outputs[0].shape
@@ -107,11 +116,13 @@ def test_they_compute_what_the_callbacks_do(monkeypatch, kind, policy, masked):
     assert "PyFuncStateless" in callback_types and not callback_types & NATIVE
 
 
-def test_an_empty_batch():
+def test_an_empty_batch_gives_empty_outputs():
     layer = layer_of("lstm", "float32")
     layer.build((None, None, 3))
     step, types = traced(layer, masked=False)
+
     outputs, gradients = step(tf.zeros((0, 4, 3)), tf.ones((0, 4), tf.bool))
+
     assert types & NATIVE
     assert outputs.shape == (0, 4, 5)
     assert all(np.all(gradient.numpy() == 0) for gradient in gradients)
@@ -188,6 +199,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def exported():
+    """A model of an LSTM layer, and inputs for it."""
     layers = [
         keras.layers.Masking(),
         LSTM(4, return_sequences=True),
@@ -203,17 +215,20 @@ def elsewhere(exported, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     model.export(folder / "model", verbose=False)
     np.save(folder / "inputs.npy", inputs)
+
     return json.loads(run_python(ELSEWHERE, folder).splitlines()[-1])
 
 
 def test_an_exported_model_runs_where_the_operations_are_known(exported, elsewhere):
     model, inputs = exported
+
     np.testing.assert_array_equal(np.float32(elsewhere["outputs"]), model(inputs))
     assert "Op type not registered 'TfasrRecurrence" in elsewhere["without"]
 
 
 def test_replicas_compute_what_they_do_with_callbacks(elsewhere):
     native, called = elsewhere["losses"]
+
     assert native == called
     assert native[-1] < native[0]
     assert ["TfasrRecurrence", 2] in elsewhere["added"]
@@ -221,10 +236,12 @@ def test_replicas_compute_what_they_do_with_callbacks(elsewhere):
 
 
 def steps(projected, units):
+    """The recurrence as an operation of a graph."""
     attributes = {"T": tf.float32, "masks": 0, "ceiling": np.inf}
     kind = operations.Operation("TfasrRecurrence", [tf.float32] * 3, attributes)
     states = [tf.zeros((1, units))] * 2
     arguments = [projected, tf.zeros(8), tf.zeros((2, 8)), *states]
+
     return operations.add(kind, arguments, replicas=1)
 
 
@@ -233,6 +250,7 @@ def test_wrong_shapes_are_an_error_of_tensorflow():
     run = tf.function(steps, autograph=False).get_concrete_function(
         tf.TensorSpec(None), count
     )
+
     assert run(tf.zeros((1, 3, 8)), 2)[2].shape == (1, 3, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="h has a wrong shape"):
         run(tf.zeros((1, 3, 8)), 3)
@@ -254,6 +272,7 @@ def test_they_keep_to_the_limit_of_threads(monkeypatch):
     try:
         for told, limit in ((0, 2), (1, 1), (7, 2)):
             operations.limit_threads(told)
+
             assert core.operation_threads(1) == min(limit, cores)
             assert core.operation_threads(2) == max(min(limit, cores) // 2, 1)
     finally:
@@ -261,15 +280,24 @@ def test_they_keep_to_the_limit_of_threads(monkeypatch):
         operations.limit_threads(0)
 
 
-def test_where_they_cannot_be_added_there_are_none(monkeypatch, tmp_path, caplog):
+def test_a_second_copy_of_tfasr_does_not_add_them_again(caplog):
     assert operations.registered()
     assert not operations.registered.__wrapped__()
     assert "another copy of tfasr in this process" in caplog.text
+
+
+def test_without_tensorflows_library_they_are_not_added(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(op_def_registry, "get", lambda name: None)
     monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path))
+
     assert not operations.registered.__wrapped__()
     assert f"no libtensorflow_framework in {tmp_path}" in caplog.text
+
+
+def test_without_the_compiled_core_they_are_not_added(monkeypatch):
+    monkeypatch.setattr(op_def_registry, "get", lambda name: None)
     monkeypatch.setattr(operations, "core", None)
+
     assert not operations.registered.__wrapped__()
 
 

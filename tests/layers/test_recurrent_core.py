@@ -16,6 +16,7 @@ core = pytest.importorskip(
 
 
 def problem(batch, time, units, gates, density, dtype):
+    """Random inputs, weights, states, mask and upstream gradients."""
     rng = np.random.default_rng(batch * 1000 + units)
     projected, kernel = (
         rng.normal(scale=scale, size=shape).astype(dtype)
@@ -29,6 +30,7 @@ def problem(batch, time, units, gates, density, dtype):
         for shape in [gates * units, *[(batch, units)] * 4, (batch, time, units)]
     )
     mask = None if density is None else rng.random((batch, time)) < density
+
     if dtype != "float32":
         projected = projected.view("uint16")
         kernel = kernel.view("uint16")
@@ -37,6 +39,7 @@ def problem(batch, time, units, gates, density, dtype):
 
 
 def run(projected, bias, kernel, h, c, mask, upstream, name, **options):
+    """The compiled kernel's outputs and gradients, forward and backward."""
     forward, backward = (
         getattr(core, f"{way}_{name}") for way in ("forward", "backward")
     )
@@ -59,12 +62,15 @@ def as_float(array):
     dtype=st.sampled_from(["float32", "bfloat16"]),
     threads=st.integers(1, 5),
 )
-def test_all_agree(sizes, gates, density, dtype, threads):
+def test_all_instruction_sets_and_numbers_of_threads_agree(
+    sizes, gates, density, dtype, threads
+):
     given_dtype = "float32" if dtype == "float32" else ml_dtypes.bfloat16
     arrays = problem(*sizes, gates, density, given_dtype)
     ceiling = 0.7
     options = {"name": dtype, "ceiling": ceiling}
     expected = run(*arrays, threads=1, instruction_set="portable", **options)
+
     for name in core.instruction_sets():
         received = run(*arrays, threads=threads, instruction_set=name, **options)
         for ours, theirs in zip(received, expected, strict=True):
@@ -84,16 +90,19 @@ def test_extreme_sums_saturate_and_nan_stays_nan():
     zeros = np.zeros((3, 1), "float32")
     kernel = np.zeros((1, 4), "float32")
     bias = np.zeros(4, "float32")
+
     for name in core.instruction_sets():
         _, c, h = core.forward_float32(
             rows, bias, kernel, zeros, zeros, None, threads=1, instruction_set=name
         )
+
         np.testing.assert_allclose(c[:, 0, 0], [0, 1, np.nan], atol=1e-6)
         np.testing.assert_allclose(h[:, 0, 0], [0, np.tanh(1), np.nan], atol=1e-6)
 
 
 def test_wrong_shapes_are_refused():
     f = np.zeros
+
     with pytest.raises(ValueError, match="projected has a wrong shape"):
         core.forward_float32(
             f((1, 2, 8), "f"),
@@ -120,6 +129,7 @@ def test_wrong_shapes_are_refused():
 
 def test_tiles_are_tested_where_there_are_none():
     *_, portable, emulated = core.instruction_sets()
+
     assert (portable, emulated) == ("portable", "emulated_amx")
 
 

@@ -18,10 +18,13 @@ def twins(features, units, **options):
     layers = [kind(units, **options) for kind in (keras.layers.SimpleRNN, SimpleRNN)]
     for layer in layers:
         layer.build((None, None, features))
+
     rng = np.random.default_rng(units)
     weights = [rng.normal(scale=0.5, size=w.shape) for w in layers[0].weights]
+
     for layer in layers:
         layer.set_weights(weights)
+
     return layers
 
 
@@ -67,8 +70,10 @@ def test_outputs_and_all_gradients_are_keras_own(
     inputs = tf.constant(rng.normal(size=shape), tf.float32)
     state = tf.constant(rng.normal(size=(batch, units)), tf.float32)
     mask = tf.constant(rng.random((batch, time)) < 0.7) if masked else None
+
     expected = outputs_and_gradients(keras_own, inputs, mask, state)
     received = outputs_and_gradients(ours, inputs, mask, state)
+
     for x, y in zip(received, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1, np.abs(y).max()))
     assert ours.last_kernel == "fused CPU"
@@ -77,6 +82,7 @@ def test_outputs_and_all_gradients_are_keras_own(
 def test_other_activations_are_left_to_keras():
     keras_own, ours = twins(3, 5, activation="tanh")
     inputs = tf.constant(np.random.default_rng(0).normal(size=(2, 4, 3)), tf.float32)
+
     np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
     assert ours.last_kernel == "generic loop"
 
@@ -85,8 +91,10 @@ def test_a_saved_model_comes_back(tmp_path):
     layer = keras.layers.Bidirectional(SimpleRNN(4, activation=ClippedReLU(3)))
     model = keras.Sequential([keras.Input((None, 3)), layer])
     model.save(tmp_path / "model.keras")
+
     loaded = keras.models.load_model(tmp_path / "model.keras")
     inputs = 5 * np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
+
     np.testing.assert_allclose(loaded(inputs), model(inputs), atol=1e-6)
     assert loaded.layers[0].forward_layer.last_kernel == "fused CPU"
 

@@ -31,8 +31,11 @@ def test_kept_ledgers_fit_the_published_schema(tmp_path, study):
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(json.loads(PUBLISHED.read_text()))
     folder = unpack(RECORDS / "studies" / f"{study}.tar.xz", tmp_path / "study")
+
     ledgers = sorted(folder.rglob("runs/**/events.jsonl"))
+
     assert ledgers
+
     for path in ledgers:
         for line in path.read_text().splitlines():
             validator.validate(json.loads(line))
@@ -46,11 +49,16 @@ def test_what_is_written_is_read_back(tmp_path):
     ledger = Ledger(tmp_path)
     for value in written:
         ledger.write(value, epoch_num=1, step=1)
+
     ledger.close()
+
     events = read_events(tmp_path)
+
     # What is unknown by default is left out.
     assert events[0]["value"] == {"loss": None, "utterances": 4, "train_s": 0.5}
+
     line = Timeline(events)
+
     assert line.all(TrainStep) + line.all(GivenUp) == written
     assert line.last(GivenUp) == written[1]
     assert line.last(schema.Extended) is None
@@ -62,6 +70,7 @@ def test_a_value_of_another_type_is_not_written(tmp_path):
         TypeError, match="the value of seed must be a whole number, not 'one'"
     ):
         ledger.event("seed", "one")
+
     ledger.close()
 
 
@@ -98,10 +107,12 @@ def test_a_damaged_value_is_named_by_line_and_place(tmp_path, key, value, proble
     run_dir = (
         LedgerBuilder().begin().event(key, value).epoch(1, 0.5).end().write(tmp_path)
     )
+
     with pytest.raises(
         UsageError, match="In line 6 of .*events.jsonl the value of"
     ) as error:
         load_run(run_dir)
+
     assert problem in str(error.value)
 
 
@@ -110,6 +121,7 @@ def test_a_recorders_fact_must_fit_the_schema_of_its_name(tmp_path):
         UsageError, match="the value of cluster must be an object, not 'mine'"
     ):
         Recorder(tmp_path, facts={"cluster": "mine"})
+
     Recorder(tmp_path, facts={"my_cluster": "mine"})
 
 
@@ -128,6 +140,7 @@ def test_a_value_is_refused_in_one_sentence_or_can_be_made(key, value):
     if problem is not None:
         assert "must be" in problem
         assert "\n" not in problem
+
         return
 
     made = schema.value_of(key, value)
@@ -137,5 +150,6 @@ def test_a_value_is_refused_in_one_sentence_or_can_be_made(key, value):
 
 def test_every_event_of_a_report_can_be_read_as_its_class(tmp_path):
     run = load_run(ledger_of([0.5, 0.1, 0.1]).write(tmp_path))
+
     for kind in schema.KEYS:
         assert len(run.timeline.all(kind)) == len(run.timeline.of(schema.KEYS[kind]))

@@ -33,6 +33,7 @@ def spoken(text: str, seed: int = 0) -> np.ndarray:
     parts = [np.zeros(int(EDGE_S * RATE_HZ))]
     parts += [_sound(character, rng) for character in text]
     samples = np.concatenate([*parts, np.zeros(int(EDGE_S * RATE_HZ))])
+
     return (samples + NOISE * rng.normal(size=samples.shape)).astype(np.float32)
 
 
@@ -47,9 +48,11 @@ def word_starts_s(text: str) -> list[float]:
     starts = []
     now_s = EDGE_S
     before = " "
+
     for character in text:
         if character != " " and before == " ":
             starts.append(now_s)
+
         now_s += PAUSE_S if character == " " else LETTER_S
         before = character
 
@@ -59,10 +62,12 @@ def word_starts_s(text: str) -> list[float]:
 def _sound(character: str, rng: np.random.Generator) -> np.ndarray:
     if character == " ":
         return np.zeros(int(PAUSE_S * RATE_HZ))
+
     times_s = np.arange(int(LETTER_S * RATE_HZ)) / RATE_HZ
     pitch_hz = 400 * 2 ** LETTERS.index(character) * rng.uniform(0.97, 1.03)
     loudness = rng.uniform(0.2, 0.6)
     envelope = np.sin(np.pi * times_s / LETTER_S)
+
     return loudness * envelope * np.sin(2 * np.pi * pitch_hz * times_s)
 
 
@@ -104,6 +109,7 @@ def train_run(folder: Path) -> None:
     model = AcousticModelConfig(
         conv_kernel=5, conv_filters=24, num_lstm_layers=2, lstm_units=32, dropout=0.0
     )
+
     for split, count in (("train", 320), ("validation", 32)):
         lines = ["path\tspeaker\tseconds\ttext"]
         for number in range(count):
@@ -154,9 +160,11 @@ def keep_run(run_dir: Path) -> None:
     (RUN / "checkpoints").mkdir(parents=True)
     for name in ("experiment.json", "alphabet.json", "lexicon.txt"):
         shutil.copy(run_dir / name, RUN / name)
+
     statistics = json.loads((run_dir / "run.json").read_text())["feature_statistics"]
     content = {"shard_dir": "shards", "feature_statistics": statistics}
     (RUN / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+
     with np.load(run_dir / "checkpoints" / "best.npz") as saved:
         names = sorted(saved.files)
         last = next(n for n, name in enumerate(names) if name.endswith(" iteration"))

@@ -16,10 +16,12 @@ RATE_HZ = 1000
 
 
 def cut(samples: np.ndarray, longest_s: float, block: int = 700):
+    """The segments of samples that arrive in blocks."""
     cutter = PauseCutter(RATE_HZ, longest_s)
     segments = []
     for start in range(0, len(samples), block):
         segments += cutter.push(samples[start : start + block])
+
     return segments + cutter.finish()
 
 
@@ -37,12 +39,15 @@ def test_each_moment_belongs_to_one_segment_that_has_heard_it(
     segments = cut(
         samples.astype(np.float32), longest_s, max(block, len(samples) // 50)
     )
+
     assert (segments[0].from_s, segments[-1].to_s) == (-np.inf, np.inf)
     for before, after in zip(segments, segments[1:], strict=False):
         assert before.to_s == after.from_s
+
     for segment in segments:
         begin = round(segment.start_s * RATE_HZ)
         end = begin + len(segment.samples)
+
         np.testing.assert_array_equal(
             segment.samples, samples[begin:end].astype(np.float32)
         )
@@ -59,7 +64,9 @@ def test_cuts_lie_in_pauses():
     times_s = np.arange(60 * RATE_HZ) / RATE_HZ
     quiet = (times_s % 3.0) > 2.5  # half a second in each three
     samples = rng.normal(size=len(times_s)) * np.where(quiet, 0.01, 1.0)
+
     segments = cut(samples.astype(np.float32), longest_s=10.0)
+
     assert len(segments) >= 6
     for segment in segments[1:]:
         assert 2.6 < segment.from_s % 3.0 < 2.9
@@ -67,6 +74,7 @@ def test_cuts_lie_in_pauses():
 
 def test_a_short_recording_stays_whole_and_an_empty_one_has_no_segment():
     (segment,) = cut(np.ones(2000, np.float32), longest_s=2.0)
+
     assert (segment.start_s, len(segment.samples)) == (0.0, 2000)
     assert cut(np.ones(0, np.float32), longest_s=2.0) == []
 
@@ -85,12 +93,14 @@ def log_probs_of(path: str, alphabet: Alphabet, sure: float = 0.9) -> np.ndarray
     rest = (1 - sure) / (alphabet.num_classes - 1)
     probabilities = np.full((len(path), alphabet.num_classes), rest)
     probabilities[np.arange(len(path)), classes] = sure
+
     return np.log(probabilities).astype(np.float32)
 
 
 def test_words_reach_from_their_first_characters_frame_to_their_lasts():
     scores = log_probs_of("..aa.b..  .b_b.", ALPHABET)
     words = aligned_words("ab bb", scores, ALPHABET, first_s=1.0, step_s=0.5)
+
     assert [(w.text, w.start_s, w.end_s) for w in words] == [
         ("ab", 2.0, 4.0),
         ("bb", 6.5, 8.0),
@@ -101,6 +111,7 @@ def test_words_reach_from_their_first_characters_frame_to_their_lasts():
 def test_a_hypothesis_that_is_not_the_best_path_is_aligned_too():
     scores = log_probs_of("aa..b", PLAIN)
     (word,) = aligned_words("aab", scores, PLAIN, first_s=0.0, step_s=1.0)
+
     assert (word.text, word.start_s, word.end_s) == ("aab", 0.0, 5.0)
     # The second a stands where the blank is most probable.
     assert word.confidence == pytest.approx((0.9 * 0.9 * 0.1 / 3) ** (1 / 3), rel=1e-4)
@@ -137,7 +148,9 @@ def test_words_of_units_and_of_scripts_without_spaces_have_times(
         h.text
         for h in GreedyDecoder(alphabet).decode(scores[None], np.array([len(ids)]))
     ]
+
     words = aligned_words(text, scores, alphabet, 0.0, 1.0)
+
     assert [(w.text, w.start_s, w.end_s) for w in words] == expected
     assert join_words(w.text for w in words) == text
 
@@ -148,7 +161,9 @@ def test_long_texts_that_are_not_the_best_path_have_times_too(count):
     spoken = "ab" * count
     scores = log_probs_of("".join(letter + "." for letter in spoken), PLAIN)
     written = "b" + spoken[1:]
+
     (word,) = aligned_words(written, scores, PLAIN, first_s=0.0, step_s=1.0)
+
     assert (word.text, word.start_s, word.end_s) == (written, 0.0, 4.0 * count - 1)
 
 
@@ -156,7 +171,9 @@ def test_a_word_that_a_dictionary_completed_needs_no_frames_for_its_end():
     scores = log_probs_of("ab", PLAIN)
     search = WordBeamSearch(PLAIN, ["abba"], num_threads=1)
     (hypothesis,) = search.decode(scores[None], np.array([2]))
+
     (word,) = aligned_words(hypothesis.text, scores, PLAIN, first_s=1.0, step_s=0.5)
+
     assert (word.text, word.start_s, word.end_s) == ("abba", 1.0, 2.0)
 
 
@@ -197,6 +214,7 @@ def test_an_alignment_is_the_best_of_all_paths_that_spell_the_text(
         characters = [label for label in labels if label != separator]
         if alphabet.decode(labels) != text:
             return False
+
         return labels == characters or all(
             label != separator
             or (0 < n < len(labels) - 1 and labels[n - 1] == labels[n + 1] != separator)
@@ -211,8 +229,10 @@ def test_an_alignment_is_the_best_of_all_paths_that_spell_the_text(
     if not paths:
         with pytest.raises(ValueError, match="enough frames"):
             align(alphabet.encode(text), scores, alphabet)
+
         return
 
     best = max(paths, key=lambda path: scores[np.arange(frames), list(path)].sum())
     spans = align(alphabet.encode(text), scores, alphabet)
+
     assert spans == path_spans(np.array(best), alphabet.blank_id)

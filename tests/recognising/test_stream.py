@@ -31,6 +31,7 @@ def chunks(samples: np.ndarray, sizes: list[int]):
 
 
 def offline(recogniser: Recogniser, samples: np.ndarray) -> np.ndarray:
+    """The log-probabilities of a recording as a whole, shaped (frames, classes)."""
     features = recogniser.spec.normalised_features(samples)[None]
     return recogniser.acoustics.log_probs(
         features, np.array([features.shape[1]], np.int32)
@@ -44,11 +45,14 @@ def test_any_chunks_give_the_offline_result(recogniser, sizes):
     stream = Stream(spec, recogniser.acoustics, GreedyDecoder(spec.alphabet))
     for chunk in chunks(SAMPLES, sizes):
         stream.push(chunk)
+
     np.testing.assert_allclose(
         stream.log_probs, offline(recogniser, SAMPLES), atol=1e-4
     )
+
     (result,) = stream.finish()
     expected = recogniser.transcribe(SAMPLES)
+
     assert (result.text, result.final) == (expected.text, True)
     for word, other in zip(result.words, expected.words, strict=True):
         assert (word.start_s, word.end_s) == (other.start_s, other.end_s)
@@ -60,9 +64,14 @@ def test_results_grow_and_the_last_one_is_final(recogniser):
         recogniser.stream(np.split(SAMPLES, range(1600, len(SAMPLES), 1600)))
     )
     assert [result.final for result in results] == [False] * (len(results) - 1) + [True]
+
     texts = [result.text for result in results]
+
     assert len(set(texts[:-1])) == len(texts) - 1 > 5  # whatever changes, nothing else
     assert texts[-1] == recogniser.transcribe(SAMPLES).text
+
+
+def test_a_stream_without_samples_is_empty_text(recogniser):
     assert list(recogniser.stream([]))[0].text == ""
 
 
@@ -71,9 +80,13 @@ def test_results_grow_and_the_last_one_is_final(recogniser):
 def test_utterances_end_at_the_same_places_however_they_are_cut(recogniser, sizes):
     speech = np.concatenate([spoken("abc da", 1), pause(4), spoken("bcd", 2), pause(2)])
     rules = EndpointRules()
+
     whole = [r for r in recogniser.stream([speech], rules) if r.final]
+
     assert [result.text for result in whole] == ["abc da", "bcd", ""]
+
     cut = [r for r in recogniser.stream(chunks(speech, sizes), rules) if r.final]
+
     assert [r.text for r in cut] == [r.text for r in whole]
     assert [[w.start_s for w in r.words] for r in cut] == [
         [w.start_s for w in r.words] for r in whole
@@ -87,6 +100,7 @@ def test_an_utterance_ends_when_it_is_too_long(recogniser):
     results = [
         r for r in recogniser.stream([spoken("abcd abcd abcd abcd")], rules) if r.final
     ]
+
     assert len(results) >= 2
     assert sum(len(result.text.replace(" ", "")) for result in results) >= 14
 
@@ -101,9 +115,13 @@ def test_word_beam_search_streams_too(recogniser):
     results = [r for chunk in np.array_split(SAMPLES, 9) for r in stream.push(chunk)]
     (final,) = stream.finish()
     log_probs = offline(recogniser, SAMPLES)
+
     (expected,) = decoder.decode(log_probs[None], np.array([len(log_probs)]))
+
     assert final.text == " ".join(expected.text.split())
+
     whole = {word for result in [*results, final] for word in result.text.split()[:-1]}
+
     assert len(results) > 2
     assert whole <= {"abc", "da", "bcd", "dad"}
     assert [word.text for word in final.words] == final.text.split()
@@ -112,6 +130,7 @@ def test_word_beam_search_streams_too(recogniser):
 def test_chunks_may_be_integers_and_must_be_finite(recogniser):
     stream = recogniser.open_stream()
     stream.push((SAMPLES * 32767).astype(np.int16))
+
     assert stream.finish()[0].text == recogniser.transcribe(SAMPLES).text
     with pytest.raises(ValueError, match=r"samples\[1\]=inf"):
         stream.push(np.array([0, np.inf], np.float32))
@@ -119,10 +138,12 @@ def test_chunks_may_be_integers_and_must_be_finite(recogniser):
 
 def test_models_that_cannot_stream_say_why_and_name_a_preset(recogniser):
     spec = recogniser.spec
+
     of_utterances = dataclasses.replace(
         spec, features=dataclasses.replace(spec.features, normalisation="utterance")
     )
     looks_ahead = dataclasses.replace(spec, model="conformer", streams=False)
+
     for other, reason in ((of_utterances, "'utterance'"), (looks_ahead, "'conformer'")):
         with pytest.raises(UsageError, match=f"{reason}.*{STREAMING_PRESET}"):
             Recogniser(other, recogniser.acoustics).open_stream()
@@ -133,11 +154,13 @@ def test_the_preset_that_is_named_can_stream():
     from tfasr.training.from_gin import load_config
 
     experiment = load_config(STREAMING_PRESET).experiment
+
     assert experiment.features.normalisation != "utterance"
     assert can_stream(experiment.model)
 
 
 def models_that_can_stream():
+    """Configs of models that look at no more than a few coming frames."""
     from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 
     lstm = AcousticModelConfig(
@@ -147,6 +170,7 @@ def models_that_can_stream():
         lstm, batch_normalisation=False, lstm_kernel="generic", conv_stride=3
     )
     gru = GruModelConfig(conv_filters=6, num_gru_layers=2, gru_units=5)
+
     return [lstm, plain, gru]
 
 
@@ -162,6 +186,7 @@ def test_every_such_model_continues_where_it_stopped(config):
     state = model.initial_state(1)
     start = 0
     parts = []
+
     for frames in (1, 2, 5):
         last = start + config.conv_kernel + (frames - 1) * config.conv_stride
         logits, state = model.continued(features[:, start:last], state)

@@ -12,11 +12,13 @@ from tfasr.recognising.subtitles import SubtitleRules, subtitles
 
 
 def spoken(*timed):
+    """Words of (text, start, end), recognised with confidence 0.9."""
     return [Word(text, start_s, end_s, 0.9) for text, start_s, end_s in timed]
 
 
 @st.composite
 def recognised_words(draw):
+    """Words as long recordings have them: some overlap, some are long."""
     words = []
     at_s = draw(st.floats(0, 10))
     for _ in range(draw(st.integers(0, 40))):
@@ -58,6 +60,7 @@ def test_a_pause_ends_a_subtitle_that_was_shown_long_enough():
         ("one", 0, 0.4), ("two", 0.5, 1.2), ("three", 2.1, 2.5), ("four", 2.5, 2.6)
     )
     cues = subtitles(words, SubtitleRules())
+
     assert [(cue.start_s, cue.end_s, cue.lines) for cue in cues] == [
         (0, 1.2, ["one two"]),
         (2.1, 3.1, ["three four"]),
@@ -67,6 +70,7 @@ def test_a_pause_ends_a_subtitle_that_was_shown_long_enough():
 def test_subtitles_of_fast_speech_are_delayed_rather_than_cut():
     words = spoken(*((f"word{n:02}", n / 20, n / 20 + 0.05) for n in range(40)))
     cues = subtitles(words, SubtitleRules(characters=20, lines=1))
+
     assert all(cue.end_s - cue.start_s >= 1 for cue in cues)
     assert [cue.start_s for cue in cues] == sorted(cue.start_s for cue in cues)
 
@@ -77,8 +81,18 @@ def test_files_have_the_lines_of_their_cues(written):
         spoken(("a" * 30, 0, 1), ("b" * 30, 1, 2), ("c" * 30, 2, 3)), 3.0
     )
     text = written("name", transcript)
+
     assert f"{'a' * 30}\n{'b' * 30}\n" in text
+
+
+@pytest.mark.parametrize("written", [to_srt, to_vtt])
+def test_rules_change_the_lines_of_files_of_cues_alone(written):
+    transcript = Transcript(
+        spoken(("a" * 30, 0, 1), ("b" * 30, 1, 2), ("c" * 30, 2, 3)), 3.0
+    )
+
     narrow = SubtitleRules(characters=10, lines=1)
+
     assert f"\n{'a' * 10}\n\n" in written("name", transcript, narrow)
     assert FORMATS["text"].by(narrow) is FORMATS["text"]
     assert f"\n{'a' * 10}\n\n" in FORMATS["srt"].by(narrow).write("name", transcript)

@@ -38,6 +38,7 @@ def train(run_dir: Path, epochs: int, step_s: float, last: int | None = None) ->
 
             with run.evaluation() as e:
                 e.measure(loss=(3 - weight) ** 2)
+
             partial = checkpoint.with_suffix(".partial")
             partial.write_text(json.dumps({"weight": weight}))
             partial.replace(checkpoint)

@@ -34,10 +34,12 @@ def continued(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "killed"
     arguments = [run_dir, str(EPOCHS), "0.02", str(KILLED_AFTER)]
     command = [sys.executable, "-m", "tests.recording.plain_loop", *arguments]
+
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == f"step {KILLED_AFTER}\n"
         with pytest.raises(tfasr.UsageError, match="Only one process may write a run"):
             train(run_dir, EPOCHS, 0.0)
+
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
 
@@ -48,7 +50,9 @@ def continued(tmp_path_factory):
 def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
     run = tfasr.load_run(continued)
     assert (run.status, run.sessions) == ("success", 2)
+
     starts = [e["value"] for e in read_events(continued) if e["key"] == "session_start"]
+
     assert [one["resumed_from_step"] for one in starts] == [None, 2 * STEPS]
     assert starts[1]["alive_until_ms"] is not None
     # The three steps after the checkpoint, each of 0.02 s at least, and they count
@@ -60,16 +64,18 @@ def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
 
 def test_it_arrives_where_a_run_arrives_that_nobody_killed(continued, tmp_path):
     train(tmp_path / "whole", EPOCHS, 0.0)
-    found, whole = (
+    result, whole = (
         [point.value for point in tfasr.load_run(path).accuracy_curve("loss")]
         for path in (continued, tmp_path / "whole")
     )
-    assert found == whole
-    assert len(found) == EPOCHS
+
+    assert result == whole
+    assert len(result) == EPOCHS
 
 
 def test_the_report_tells_the_lost_work(continued):
     text = tfasr.report([continued])
+
     assert "loss 0.01" in text
     assert "2 sessions" in text
     assert "lost" in text
@@ -98,8 +104,10 @@ class AnyOrder(RuleBasedStateMachine):
         """Returns what a call returns that has to succeed, or None of one that must not."""
         if allowed:
             return call()
+
         with pytest.raises(tfasr.UsageError, match=r"must|Received"):
             call()
+
         return None
 
     @property
@@ -133,6 +141,7 @@ class AnyOrder(RuleBasedStateMachine):
         run = self.run or self.recorder
         allowed = self.free and self.epoch > 0 and not self.evaluated
         block = self.does(run.evaluation, allowed)
+
         if block:
             self.blocks.append(("evaluation", block.__enter__()))
             self.measured = None
@@ -163,8 +172,10 @@ class AnyOrder(RuleBasedStateMachine):
         error = (ValueError, ValueError(), None) if fails else (None, None, None)
         complete = fails or kind != "evaluation" or self.measured is not None
         self.does(lambda: block.__exit__(*error), complete)
+
         if kind == "step" and not fails:
             self.steps += 1
+
         if kind == "evaluation" and not fails and complete:
             self.accuracies[self.epoch] = self.measured
             self.in_epoch = False
@@ -182,8 +193,10 @@ class AnyOrder(RuleBasedStateMachine):
         block = self.run.step(utterances=2)
         with pytest.raises(tfasr.UsageError, match=r"write with run.step\(...\):"):
             self.run.checkpoint()
+
         with block:
             pass
+
         self.steps += 1
 
     @precondition(lambda self: self.free and not self.evaluated)
@@ -192,6 +205,7 @@ class AnyOrder(RuleBasedStateMachine):
         # A way into what comes after an evaluation, which single rules seldom find.
         if not self.in_epoch:
             self.begin_epoch(None)
+
         self.begin_evaluation()
         self.measure(0.75)
         self.end_block(fails=False)
@@ -235,6 +249,7 @@ def test_a_block_where_a_mark_was_meant_is_told_the_other_word(tmp_path):
 
 def test_a_block_that_nobody_entered_ends_the_run_as_aborted(tmp_path):
     recorder = tfasr.Recorder(tmp_path / "run")
+
     with (
         pytest.raises(tfasr.UsageError, match="A block must be entered"),
         recorder as run,
@@ -248,8 +263,10 @@ def test_a_block_that_nobody_entered_ends_the_run_as_aborted(tmp_path):
 def test_a_step_that_fails_is_not_booked_and_another_may_follow(tmp_path):
     with tfasr.Recorder(tmp_path / "run") as run:
         run.epoch()
+
         with pytest.raises(MemoryError), run.step(utterances=8):
             raise MemoryError
+
         with run.step(utterances=4):
             pass
 
@@ -261,6 +278,7 @@ def test_a_step_that_fails_is_not_booked_and_another_may_follow(tmp_path):
 )
 def test_an_amount_that_is_none_is_refused(tmp_path, amounts):
     recorder = tfasr.Recorder(tmp_path / "run")
+
     with (
         pytest.raises(tfasr.UsageError, match=f"{next(iter(amounts))} must be a"),
         recorder as run,
@@ -293,27 +311,38 @@ def train_recorded(run_dir, accuracies, *, seed=1, begin=1, **settings):
 
 
 def value(run_dir, key):
+    """The values of all events of a key."""
     return [event["value"] for event in read_events(run_dir) if event["key"] == key]
 
 
 def test_time_to_an_accuracy_is_read_upwards(tmp_path):
     train_recorded(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
     run = tfasr.load_run(tmp_path / "run")
-    found = run.time_to_accuracy(accuracy=0.8, window=1)
-    assert (found.epoch, found.value) == (3, 0.85)
+
+    result = run.time_to_accuracy(accuracy=0.8, window=1)
+
+    assert (result.epoch, result.value) == (3, 0.85)
     assert run.time_to_accuracy(accuracy=0.95).reached is False
+
+
+def test_a_report_reads_an_accuracy_upwards(tmp_path):
+    train_recorded(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
+
     text = tfasr.report([tmp_path / "run"], policy="mlperf")
     assert "accuracy 80 %" in text
+
     (group,) = json.loads(
         tfasr.report([tmp_path / "run"], policy="mlperf", output_format="json")
     )
     low, high = group["bracket"][0]
+
     assert low < group["interpolated_s"][0] < high
 
 
 def test_a_run_of_another_task_without_targets_shows_what_it_measured(tmp_path):
     train_recorded(tmp_path / "run", [0.5, 0.9], targets=[])
     assert "no finished evaluation" not in tfasr.report([tmp_path / "run"])
+
     tfasr.report([tmp_path / "run"], out=tmp_path / "out")
     assert "best_accuracy" in (tmp_path / "out" / "evaluation.csv").read_text()
 
@@ -321,6 +350,7 @@ def test_a_run_of_another_task_without_targets_shows_what_it_measured(tmp_path):
 def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
     train_recorded(tmp_path / "run", [0.5, 0.9])
     run = tfasr.load_run(tmp_path / "run")
+
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
     assert all(
         run.intervals[name] > 0
@@ -346,14 +376,16 @@ def test_texts_are_scored_over_all_calls_and_booked_beside_other_numbers(tmp_pat
             e.measure(loss=math.nan, cer_reference=0.5)
 
     assert e.scores["wer"] == pytest.approx(1 / 6)
+
     (booked,) = value(tmp_path / "run", "tracked_stats")
+
     assert booked == e.scores
-    assert (booked["utterances"], booked["loss"], booked["cer_reference"]) == (
-        2,
-        None,
-        0.5,
-    )
+    assert booked["utterances"] == 2
+    assert booked["loss"] is None
+    assert booked["cer_reference"] == 0.5
+
     (stated,) = value(tmp_path / "run", "comparability")
+
     assert stated["validation_utterances"] == 2
     assert tfasr.load_run(tmp_path / "run").intervals["decode"] > 0
 
@@ -372,6 +404,7 @@ def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
                 e.score(references, references)
 
     text = tfasr.report([tmp_path / name for name in "abc"])
+
     assert "c is not compared with a: they differ in validation_references" in text
     assert "b is not compared" not in text
 
@@ -394,6 +427,7 @@ def mine(tmp_path):
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (run_dir / "hypotheses" / "validation-epoch-0001.jsonl").write_text(text)
+
     return run_dir
 
 
@@ -405,19 +439,24 @@ def compared(mine, references=SENTENCES, **settings):
         run.epoch()
         with run.step(utterances=2) as step:
             step.loss = 1.0
+
         with run.evaluation() as e:
             e.score(references, references)
 
-    _, found = json.loads(tfasr.report([mine, run_dir], window=1, output_format="json"))
-    assert (found["relative"] is None) == bool(found["differs_from_first"])
-    return found
+    _, result = json.loads(
+        tfasr.report([mine, run_dir], window=1, output_format="json")
+    )
+    assert (result["relative"] is None) == bool(result["differs_from_first"])
+    return result
 
 
 def test_a_run_of_another_framework_is_ranked_next_to_one_of_tfasr(mine):
-    found = compared(mine, SENTENCES[::-1])
-    assert found["relative"] > 0
+    result = compared(mine, SENTENCES[::-1])
+    assert result["relative"] > 0
+
     # What the program alone knows is said to be its word.
-    (note,) = [note for note in found["notes"] if str(mine) in note]
+    (note,) = [note for note in result["notes"] if str(mine) in note]
+
     assert "decoder" in note
     assert "validation_references" not in note
 
@@ -448,6 +487,7 @@ def test_what_truly_differs_is_still_refused(mine, settings, differing, caplog):
 
 def test_references_that_are_unknown_are_not_called_equal(mine):
     shutil.rmtree(mine / "hypotheses")
+
     assert set(compared(mine)["differs_from_first"]) - {"hash"} == {
         "validation_references"
     }
@@ -455,6 +495,7 @@ def test_references_that_are_unknown_are_not_called_equal(mine):
 
 def test_a_run_that_states_nothing_cannot_be_the_model_of_another(tmp_path):
     LedgerBuilder().begin().end().write(tmp_path / "mine")
+
     with pytest.raises(tfasr.UsageError, match="comparable_with"):
         tfasr.Recorder(tmp_path / "torch", comparable_with=tmp_path / "mine")
     assert not (tmp_path / "torch").exists()
@@ -476,6 +517,7 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
                 run.epoch()
                 with run.step(utterances=1):
                     pass
+
                 with run.evaluation() as e:
                     e.measure(reward_of_game=reward, pit_error=4 - reward)
 
@@ -483,10 +525,12 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
         [tmp_path / "runs"], out=tmp_path / "out", output_format="json", window=1
     )
     rows = json.loads(text)
+
     assert [row["epoch"] for row in rows if row["metric"] == "reward_of_game"] == [3, 3]
     assert [row["epoch"] for row in rows if row["metric"] == "pit_error"] == [4, 4]
     assert {path.name for path in (tmp_path / "out").rglob("reward_of_game.*")}
     assert "PIT 3" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
     comparison = tfasr.compare([tmp_path / "runs"], targets=["reward_of_game=-2"])
     assert list(comparison.groups) == ["runs"]
 
@@ -500,26 +544,37 @@ def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
 
     train_recorded(tmp_path / "large-1", [0.9], config={"units": 64})
     names = [tmp_path / name for name in ("small-1", "small-2", "large-1")]
+
     assert tfasr.compare(names).groups == {
         "small": ["small-1", "small-2"],
         "large-1": ["large-1"],
     }
+
     # Two that do not say what they are need not be the same.
     silent = [tmp_path / "silent-1", tmp_path / "silent-2"]
     assert len(tfasr.compare(silent).groups) == 2
 
 
-def test_a_name_means_one_thing(tmp_path):
+def test_a_metric_has_one_direction_in_all_runs_of_a_report(tmp_path):
     train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     lower = {"points_of_team": "lower"}
+
     train_recorded(tmp_path / "opposite", [0.9], metrics=lower)
+
     with pytest.raises(tfasr.UsageError, match="points_of_team"):
         tfasr.report([tmp_path / "run", tmp_path / "opposite"])
+
+
+def test_a_metric_of_tfasrs_own_keeps_its_direction(tmp_path):
     message = r"'cer' as a number \(higher is better\).*tfasr as"
     with pytest.raises(tfasr.UsageError, match=message):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
-    # One that only another run has declared is unknown to whoever reads this one alone.
+
+
+def test_a_metric_that_only_another_run_declared_is_unknown(tmp_path):
+    train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     recorder = tfasr.Recorder(tmp_path / "other")
+
     with (
         pytest.raises(tfasr.UsageError, match="declared with its direction"),
         recorder as run,
@@ -527,6 +582,10 @@ def test_a_name_means_one_thing(tmp_path):
         run.epoch()
         with run.evaluation() as e:
             e.measure(points_of_team=3)
+
+
+def test_a_metric_that_no_run_declared_is_no_target(tmp_path):
+    train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
 
     with pytest.raises(
         tfasr.UsageError, match="that a run declares. Received: .bleu_of"
@@ -536,6 +595,7 @@ def test_a_name_means_one_thing(tmp_path):
 
 def test_an_unfinished_run_goes_on_with_the_same_settings_alone(tmp_path):
     recorder = tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1)
+
     with pytest.raises(RuntimeError, match="out of power"), recorder as run:
         run.epoch()
         raise RuntimeError("out of power")
@@ -547,12 +607,14 @@ def test_an_unfinished_run_goes_on_with_the_same_settings_alone(tmp_path):
         tfasr.Recorder(
             tmp_path / "run", train_samples=8, seed=1, resumed_from_step=7
         ).__enter__()
+
     with tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1) as run:
         assert (run.resumed_from_step, run.epochs_done) == (0, 0)
     with pytest.raises(
         tfasr.UsageError, match="finished after epoch 0.*longer="
     ) as refused:
         tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1).__enter__()
+
     assert str(tmp_path / "run") in str(refused.value)
 
 
@@ -566,13 +628,17 @@ def test_a_finished_run_is_trained_longer_where_the_script_says_how(tmp_path):
         "targets": ["accuracy=0.8"],
         "target_window": 1,
     }
+
     killed = tfasr.Recorder(tmp_path / "run", **settings, longer="to 4 epochs")
+
     with pytest.raises(RuntimeError, match="out of power"), killed as run:
         assert (run.epochs_done, run.steps_done) == (2, 4)
+
         raise RuntimeError("out of power")
 
     train_recorded(tmp_path / "run", [0.7, 0.9], longer="to 4 epochs")
     longer = tfasr.load_run(tmp_path / "run")
+
     assert (longer.status, longer.sessions) == ("success", 3)
     assert longer.accuracy_curve("accuracy")[:2] == before
     assert [point.value for point in longer.accuracy_curve("accuracy")] == [
@@ -593,6 +659,7 @@ def test_a_finished_run_is_trained_longer_where_the_script_says_how(tmp_path):
 def test_a_run_without_a_checkpoint_is_not_trained_longer(tmp_path):
     with tfasr.Recorder(tmp_path / "run") as run:
         run.epoch()
+
     with pytest.raises(tfasr.UsageError, match=r"run.checkpoint\(\)"):
         tfasr.Recorder(tmp_path / "run", longer="to 4 epochs").__enter__()
 
@@ -600,11 +667,13 @@ def test_a_run_without_a_checkpoint_is_not_trained_longer(tmp_path):
 def test_a_misspelt_attribute_of_a_step_is_named(tmp_path):
     with tfasr.Recorder(tmp_path / "run") as run:
         run.epoch()
+
         with (
             pytest.raises(tfasr.UsageError, match=r"'los'.*step\.loss"),
             run.step() as step,
         ):
             step.los = 1.0
+
         with run.step() as step:
             step.loss = 1.0
 
@@ -620,6 +689,7 @@ def test_a_loss_that_is_no_number_is_warned_of_once(tmp_path, caplog):
 
     (warned,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "step 2 (epoch 1)" in warned.getMessage()
+
     losses = [step["loss"] for step in value(tmp_path / "run", "train_step")]
     assert losses == [1.0, None, None]
 
@@ -637,6 +707,7 @@ def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):
 
             with run.evaluation() as e:
                 e.measure(accuracy=accuracy)
+
             run.checkpoint()
 
         raise KeyboardInterrupt
@@ -644,12 +715,14 @@ def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):
     with begin(resumed_from_step=4) as run:
         assert (run.resumed_from_step, run.steps_done, run.epochs_done) == (4, 4, 2)
         assert [scores["accuracy"] for scores in run.history] == [0.1, 0.2]
+
         run.epoch()
+
         with run.evaluation() as e:
             e.measure(accuracy=0.4)
 
-    found = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
-    assert [(point.epoch, point.value) for point in found] == [
+    result = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
+    assert [(point.epoch, point.value) for point in result] == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.4),
@@ -660,6 +733,7 @@ def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
     recorder = tfasr.Recorder(tmp_path / "run", train_samples=8)
     with pytest.raises(RuntimeError), recorder:
         raise RuntimeError
+
     train_recorded(tmp_path / "run", [0.9])
     assert tfasr.load_run(tmp_path / "run").sessions == 1
 
@@ -685,6 +759,7 @@ SETTINGS = '{"targets": [], "target_window": 3, "metrics": {}}'
 def test_folders_of_others_are_left_alone(tmp_path, files):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+
     with pytest.raises(tfasr.UsageError, match=f"{[*files][-1]}|tfasr train"):
         tfasr.Recorder(tmp_path).__enter__()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
@@ -694,7 +769,9 @@ def test_files_that_no_recorder_writes_may_lie_in_a_run(tmp_path):
     others = {"config.yaml": "units: 8\n", "lock": "held by me\n"}
     for name, text in others.items():
         (tmp_path / name).write_text(text)
+
     train_recorded(tmp_path, [0.9])
+
     assert {name: (tmp_path / name).read_text() for name in others} == others
 
 
@@ -726,6 +803,7 @@ def test_targets_met_asks_the_rule(tmp_path):
             run.epoch()
             with run.evaluation() as e:
                 e.measure(accuracy=accuracy)
+
             met.append(run.targets_met)
 
     assert met == [False, False, True, True]
@@ -762,6 +840,7 @@ def test_what_is_no_value_of_a_metric_is_refused(tmp_path, values):
     recorder = tfasr.Recorder(
         tmp_path, targets=["cer=0.1", "accuracy=0.5"], target_window=1
     )
+
     with pytest.raises(tfasr.UsageError, match=next(iter(values))), recorder as run:
         run.epoch()
         with run.evaluation() as e:
@@ -786,6 +865,7 @@ def test_what_is_no_value_of_a_metric_is_refused(tmp_path, values):
 )
 def test_what_are_no_texts_meets_no_target(tmp_path, references, hypotheses):
     recorder = tfasr.Recorder(tmp_path, targets=["cer=0.5"], target_window=1)
+
     with (
         pytest.raises(tfasr.UsageError, match=r"reference|hypotheses"),
         recorder as run,
@@ -814,10 +894,12 @@ def test_each_block_ends_once(tmp_path):
         run.epoch()
         with run.step() as step:
             pass
+
         with pytest.raises(tfasr.UsageError, match="must end once"):
             step.__exit__(None, None, None)
 
     content = (tmp_path / "run" / EVENTS_FILE).read_bytes()
+
     with pytest.raises(tfasr.UsageError, match="not open"):
         run.__exit__(None, None, None)
     assert run.__exit__(KeyError, KeyError("x"), None) is None
@@ -893,7 +975,9 @@ def test_a_ledger_that_a_rotation_of_logs_cuts_ends_the_run(tmp_path):
             run.epoch()
             with run.step():
                 pass
+
             os.truncate(tmp_path / "run" / EVENTS_FILE, 0)  # what copytruncate does
+
             with run.evaluation() as e:
                 e.measure(cer=0.5)
 
@@ -902,11 +986,13 @@ def test_a_fork_records_nothing_however_it_ends(tmp_path):
     subprocess.run([sys.executable, "-c", FORKS, tmp_path / "run"], check=True)
     run = tfasr.load_run(tmp_path / "run")
     keys = [event["key"] for event in run.events]
+
     assert run.status == "success"
     assert [keys.count(key) for key in ("train_step", "tracked_stats", "run_stop")] == [
         2,
         1,
         1,
     ]
+
     lines = (tmp_path / "run" / "cpu.csv").read_text().splitlines()
     assert len(set(lines)) == len(lines)

@@ -28,33 +28,49 @@ class Browser:
         self._buffer = b""
         self.console = []
         self.requests = []
+        self._errors = (folder / "chromium.log").open("wb")
+        self._session = None
+
+        command = [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={folder / 'profile'}",
+        ]
+        command += flags
+        command.append("about:blank")
+
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        self._errors = (folder / "chromium.log").open("wb")
-        flags = [
-            "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}",
-            *flags,
-        ]  # fmt: skip
         # The browser reads from descriptor 3 and writes to 4.
         script = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(
-            ["bash", "-c", script, CHROMIUM, *flags, "about:blank"],
+            ["bash", "-c", script, *command],
             pass_fds=(to_browser, from_browser),
             stderr=self._errors,
             stdout=subprocess.DEVNULL,
         )
         os.close(to_browser)
         os.close(from_browser)
+
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._read, selectors.EVENT_READ)
-        self._session = None
+
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
+
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+
         if not scripts:
             self.call("Emulation.setScriptExecutionDisabled", value=True)
 
@@ -75,10 +91,12 @@ class Browser:
         message = {"id": self._number, "method": method, "params": params}
         if self._session is not None:
             message["sessionId"] = self._session
+
         os.write(self._write, json.dumps(message).encode() + b"\0")
         self._until(lambda: self._number in self._answers)
         answer = self._answers.pop(self._number)
         assert "error" not in answer, answer
+
         return answer["result"]
 
     def look_like(self, *, width=1280, height=900, dark=False, touch=False):
@@ -88,8 +106,13 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                  deviceScaleFactor=1, mobile=touch)  # fmt: skip
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=touch,
+        )
 
     def open(self, page):
         """Opens a file, or an address, and waits until it has drawn all it draws."""
@@ -149,6 +172,7 @@ class Browser:
             received = os.read(self._read, 1 << 20)
             assert received, "the browser is gone"
             *messages, self._buffer = (self._buffer + received).split(b"\0")
+
             for message in messages:
                 self._take(json.loads(message))
 

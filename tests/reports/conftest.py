@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.commands.report import report
 
 COMPARABLE = {"split": "validation", "beam_width": 8}
 
@@ -12,7 +15,13 @@ def ledger_of(cers, *, train_s=1.0, comparability=COMPARABLE, targets=(("cer", 0
     )
     for number, cer in enumerate(cers, start=1):
         ledger.epoch(number, cer, train_s=train_s, loss=1 / number)
+
     return ledger.end()
+
+
+def objects(*run_dirs, **options):
+    """The report as JSON: one object for each run and target, or for each group."""
+    return json.loads(report(run_dirs, output_format="json", **options))
 
 
 @pytest.fixture

@@ -42,38 +42,48 @@ TICK = "document.querySelector('#cer .plot .role-axis-label text')"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
+    """A report of two groups and of a run with samples of its processors."""
     folder = tmp_path_factory.mktemp("page")
     run_dirs = [*seeds(folder, "small", 1.0), *seeds(folder, "large", 2.0)]
     sampled = long_run().write(folder / "sampled")
     sample(sampled, lambda now: 50)
     report([*run_dirs, sampled], out=folder / "out", force=True)
+
     return folder / "out" / "report.html"
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
+    """One browser for all tests of this file."""
     with Browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
 
 
 @pytest.fixture
 def browser(started):
+    """The browser with its usual look, before anything was said or fetched."""
     started.look_like()
     started.console.clear()
     started.requests.clear()
+
     return started
 
 
 def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
+
     figures = browser.run("document.querySelectorAll('figure').length")
+
     assert figures == 9
     # A folded figure is drawn when its section is opened.
     assert browser.run("document.querySelectorAll('figure.live').length") == 1
+
     browser.run(OPEN)
     browser.wait_for("document.querySelectorAll('figure.live').length == 9")
+
     browser.wait_for(DRAWN)
+
     assert browser.run("document.querySelectorAll('figure.live').length") == figures
     assert (
         browser.run("document.querySelectorAll('figure.live .plot svg').length")
@@ -83,7 +93,9 @@ def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browse
     assert browser.run(
         "[...document.querySelectorAll('.still')].every((s) => !s.clientHeight)"
     )
+
     asked = {url for url in browser.requests if not url.startswith("data:")}
+
     assert asked == {page.as_uri()}
     assert browser.console == []
 
@@ -93,7 +105,9 @@ def test_the_browser_would_have_noticed(tmp_path, browser):
     page.write_text(
         '<img src="http://example.invalid/x.png"><script>console.log("x")</script>'
     )
+
     browser.open(page)
+
     assert "http://example.invalid/x.png" in browser.requests
     assert "['x']" in browser.console
 
@@ -107,8 +121,11 @@ def test_the_policy_stops_what_would_fetch(page, tmp_path, browser):
     whole, end = page.read_text().rsplit("</body>", 1)
     altered.write_text(whole + injected + end)
     browser.open(altered)
+
     browser.wait_for(DRAWN)
+
     assert browser.run("window.ran") is None
+
     refused = [said for said in browser.console if "Content Security Policy" in said]
     assert len(refused) == 2
 
@@ -116,17 +133,23 @@ def test_the_policy_stops_what_would_fetch(page, tmp_path, browser):
 def test_axes_can_be_chosen(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
+
     browser.run(OPEN)
+
     assert "seconds since the creation of the model" in browser.run(TEXTS % "#cer")
+
     before = browser.run(TEXTS % "#cer")
+
     for value in ("epochs", "utterances"):
         browser.run(f"document.querySelector('[name=x][value={value}]').click()")
         browser.wait_for(f"document.documentElement.dataset.drawn == '{value}'")
 
     assert "utterances trained on" in browser.run(TEXTS % "#cer")
     assert before.count("0") == 1
+
     browser.run("document.querySelector('[name=y-scale][value=linear]').click()")
     browser.wait_for(DRAWN)
+
     # A linear axis of error rates begins at zero.
     assert browser.run(TEXTS % "#cer").count("0") == 2
     assert browser.console == []
@@ -141,9 +164,12 @@ def test_a_legend_entry_hides_the_whole_group(page, browser):
     pressed = (
         "document.querySelector('#cer .legend button').getAttribute('aria-pressed')"
     )
+
     assert browser.run(pressed) == "false"
+
     browser.click("#cer .legend button")
     browser.wait_for(f"{LINES} == {before}")
+
     assert browser.console == []
 
 
@@ -158,7 +184,9 @@ def test_who_points_at_an_evaluation_is_told_whose_it_is(page, browser):
     )
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     browser.wait_for("!document.getElementById('tip').hidden")
+
     said = browser.run("document.getElementById('tip').textContent")
+
     assert said == "small-seed0\nepoch 5, 12 s\n10 %"
     assert browser.console == []
 
@@ -179,13 +207,18 @@ def test_a_mouse_chooses_the_part_to_show_and_two_clicks_show_all(page, browser)
 
     mouse("mousePressed", 0.5, 0.2, clickCount=1, buttons=1)
     mouse("mouseMoved", 0.6, 0.4, buttons=1)
+
     mouse("mouseMoved", 0.9, 0.6, buttons=1)
+
     assert browser.run("document.querySelectorAll('#cer .brush').length") == 1
+
     mouse("mouseReleased", 0.9, 0.6, clickCount=1)
     browser.wait_for(f"{TEXTS % '#cer'}.join() != {json.dumps(','.join(before))}")
+
     assert "0" not in browser.run(TEXTS % "#cer")
     # The target at 10 % is out of sight, and so is its label.
     assert "10" not in browser.run(TEXTS % "#cer")
+
     for clicks in (1, 2):
         mouse("mousePressed", 0.5, 0.5, clickCount=clicks, buttons=1)
         mouse("mouseReleased", 0.5, 0.5, clickCount=clicks)
@@ -202,9 +235,13 @@ def test_the_policy_lets_a_reader_save_a_figure(page, browser):
         "HTMLAnchorElement.prototype.click = function () { window.named = this.download; }; 1"
     )
     browser.click("#cer .save")
+
     browser.wait_for("window.named")
+
     assert browser.run("window.named") == "cer.svg"
+
     saved = browser.run("window.made.text()")
+
     assert "small (n = 3)" in saved
     assert ElementTree.fromstring(saved).tag.endswith("svg")
     assert browser.console == []
@@ -218,11 +255,15 @@ def test_it_is_legible(page, width, dark, browser):
     browser.wait_for(DRAWN)
     browser.run(OPEN)
     browser.wait_for("document.querySelectorAll('figure.live').length == 9")
+
     browser.wait_for(DRAWN)
+
     # What is too wide scrolls in its own box.
     assert browser.run("document.documentElement.scrollWidth") == width
+
     text = browser.run(f"getComputedStyle({TICK}).fill")
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
+
     assert contrast(text, paper) > 7
     assert browser.run(OVERLAPS) == []
     assert browser.run(OUTSIDE) == []
@@ -233,10 +274,13 @@ def test_the_first_screen_has_verdict_table_and_curve(page, width, height, brows
     browser.look_like(width=width, height=height, touch=width < 500)
     browser.open(page)
     browser.wait_for(DRAWN)
+
     for shown in (".verdict", ".first table", ".first .plot"):
         place = f"document.querySelector('{shown}').getBoundingClientRect()"
+
         assert browser.run(f"{place}.bottom") <= height
         assert browser.run(f"{place}.right") <= width
+
     # All else is folded.
     assert browser.run("document.documentElement.scrollHeight") < 2.5 * height
 
@@ -244,9 +288,12 @@ def test_the_first_screen_has_verdict_table_and_curve(page, width, height, brows
 def test_a_link_of_the_contents_opens_its_section(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
+
     assert not browser.run("document.querySelector('#section-0').open")
+
     browser.click("nav a")
     browser.wait_for("document.querySelector('#section-0').open")
+
     assert browser.console == []
 
 
@@ -258,7 +305,9 @@ def test_it_follows_when_the_light_goes_out(page, browser):
     before = browser.run(fill)
     browser.look_like(dark=True)
     browser.wait_for(f"{TICK} && {fill} != {before!r}")
+
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
+
     assert contrast(browser.run(fill), paper) > 7
 
 
@@ -266,6 +315,7 @@ def test_without_scripts_still_figures_stand_in(page, tmp_path):
     with Browser(tmp_path, scripts=False) as browser:
         browser.open(page)
         shown = "[...document.querySelectorAll('.still svg')].filter((s) => s.clientHeight > 99)"
+
         assert browser.run(f"{shown}.length") == 9
         assert browser.run("document.getElementById('controls').clientHeight") == 0
         assert browser.console == []

@@ -54,13 +54,13 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
     note(
         tmp_path, 1, [(0, 3, 3.5, {}), (6, 7, 7.5, {}), (8, 9, 9.5, {"compiled": True})]
     )
+
     chief, other = times_of_workers(read_worker_files(tmp_path))
-    assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (
-        0,
-        2,
-        4,
-        0.5,
-    )
+
+    assert chief.rank == 0
+    assert chief.steps == 2
+    assert chief.utterances == 4
+    assert chief.input_wait_s == 0.5
     assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
     assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
     assert (chief.exchange_s, other.exchange_s) == (1, 1)
@@ -71,9 +71,12 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
 def test_each_session_has_its_own_workers(tmp_path):
     for rank in (0, 1, 2):
         note(tmp_path, rank, [(0, 1 + rank, 4, {})])
+
     for rank in (0, 1):
         note(tmp_path, rank, [(0, 2 - rank, 4, {})] * 2, session=1)
+
     parts = times_of_workers(read_worker_files(tmp_path))
+
     assert [part.steps for part in parts] == [3, 3, 1]
     # The first waited 2 s for worker 2, then worker 1 twice 1 s for the first.
     assert [part.waited_s for part in parts] == [2, 1 + 2, 0]
@@ -83,21 +86,37 @@ def test_each_session_has_its_own_workers(tmp_path):
     )
 
 
-def test_what_is_damaged_or_alone_says_nothing(tmp_path):
+def test_without_workers_files_there_are_no_times(tmp_path):
     assert times_of_workers(read_worker_files(tmp_path / "missing")) == []
+
+
+def test_a_worker_alone_waits_for_nobody(tmp_path):
     note(tmp_path, 0, [(0, 1, 2, {})])
     assert times_of_workers(read_worker_files(tmp_path)) == []
+
+
+def test_damaged_times_of_workers_say_nothing(tmp_path):
+    note(tmp_path, 0, [(0, 1, 2, {})])
     note(tmp_path, 1, [(0, 1, 2, {"step_s": "long"})])
     assert times_of_workers(read_worker_files(tmp_path)) == []
+
+
+def test_a_damaged_file_of_a_worker_says_nothing(tmp_path):
+    note(tmp_path, 0, [(0, 1, 2, {})])
     (tmp_path / "events-worker-1.jsonl").write_text("nothing\nnothing\nnothing\n")
     assert times_of_workers(read_worker_files(tmp_path)) == []
 
 
-def test_a_report_has_the_table_where_there_was_a_cluster(small):
+def test_a_report_of_one_process_has_no_table_of_workers(small):
     assert "who waited for whom" not in report([small])
+
+
+def test_a_report_of_a_cluster_shows_who_waited_for_whom(small):
     note(small, 0, [(0, 1, 3.5, {})])
     note(small, 1, [(0, 3, 3.5, {})])
+
     text = " ".join(report([small]).split())
+
     assert "Workers: who waited for whom" in text
     assert f"{small.name}, 0 (chief) 1 2 0.25 3.5 2.00 57.1 0.00 0.50" in text
     assert f"{small.name}, 1 1 2 0.25 3.5 0.00 0.0 2.00 0.50" in text
@@ -113,7 +132,9 @@ def test_the_exchange_stands_against_the_link_that_was_measured(tmp_path):
     builder.write(tmp_path / "run")
     for rank in (0, 1):
         note(tmp_path / "run", rank, [(0, 1, 1.02, {}), (2, 3, 3.02, {})])
+
     text = " ".join(report([tmp_path / "run"]).split())
+
     assert "Workers: exchange of gradients" in text
     # 8 MB in 20 ms; and that is 2 % of a step.
     assert "run 2 8 20.00 2.0 400 1200 2.00" in text
@@ -124,12 +145,14 @@ def test_an_exchange_of_unknown_size_has_no_table(tmp_path, cluster):
     LedgerBuilder().event("cluster", cluster).write(tmp_path / "run")
     for rank in (0, 1):
         note(tmp_path / "run", rank, [(0, 1, 2, {})])
+
     assert "exchange of gradients" not in report([tmp_path / "run"])
 
 
 @pytest.mark.parametrize("cluster", [3, {}, {"workers": "2", "gradient_bytes": 8}])
 def test_a_cluster_of_another_type_is_refused_by_line(tmp_path, cluster):
     LedgerBuilder().event("cluster", cluster).write(tmp_path / "run")
+
     with pytest.raises(
         UsageError, match="In line 1 .* the value of cluster must be an object"
     ):
@@ -138,14 +161,15 @@ def test_a_cluster_of_another_type_is_refused_by_line(tmp_path, cluster):
 
 def test_what_was_not_measured_is_not_told(tmp_path):
     parts = [WorkerTimes(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
-    found = exchange_of(parts, Cluster(workers=2, gradient_bytes=1000, link=Link()))
-    assert (found["achieved_bytes_per_s"], found["share"]) == (4000, 1 / 16)
-    assert found["measured_bytes_per_s"] is None
-    assert found["latency_s"] is None
+    result = exchange_of(parts, Cluster(workers=2, gradient_bytes=1000, link=Link()))
+
+    assert (result["achieved_bytes_per_s"], result["share"]) == (4000, 1 / 16)
+    assert result["measured_bytes_per_s"] is None
+    assert result["latency_s"] is None
 
 
 def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):
-    found = {}
+    result = {}
     for name, workers in (("one", None), ("two", 2), ("two_again", 2), ("three", 3)):
         builder = LedgerBuilder().event("global_batch_size", 4)
         if workers is not None:
@@ -158,10 +182,10 @@ def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):
         (tmp_path / name / "operative_config.gin").write_text(
             "TrainingConfig.epochs = 3\n"
         )
-        found[name] = configuration(load_run(tmp_path / name))
+        result[name] = configuration(load_run(tmp_path / name))
 
-    assert found["two"] == found["two_again"]
-    assert len(set(found.values())) == 3
+    assert result["two"] == result["two_again"]
+    assert len(set(result.values())) == 3
 
 
 WATTS = {"a": 100, "b": 60, "c": 20}
@@ -187,6 +211,7 @@ def noted(run_dir, rank, host, counters, *, seconds=40, sessions=(0,), **sample)
         identities = {name: own for name, (own, _) in counters.items()}
         machine = {"host": host, "hostname": f"node-{host}", "counters": identities}
         line("worker_machine", machine, 0, session=session)
+
         for at_s in range(0, seconds + 1, 10):
             energy = {
                 n: [500 + watts * at_s, None] for n, (_, watts) in counters.items()
@@ -217,10 +242,12 @@ def run_dir(tmp_path):
     (folder / "energy.csv").write_text(
         "\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n"
     )
+
     return folder
 
 
 def package(watts):
+    """The reading of a processor's energy counter, in joules."""
     return {"package-0": ("package-0", watts)}
 
 
@@ -230,15 +257,17 @@ def test_workers_of_one_host_share_its_counters_and_others_add_theirs(run_dir):
         run_dir, 1, "b", package(60) | {"gpu0": ("GPU-1", 200)}, gpu_percent=[50, 100]
     )
     noted(run_dir, 2, "a", package(100), cpu_percent=80.0, process_percent=50.0)
+
     chief, other, last = machines_of(read_worker_files(run_dir))
-    assert (chief.cpu_percent, chief.process_percent, chief.gpu_percent) == (
-        80,
-        30,
-        None,
-    )
+
+    assert chief.cpu_percent == 80
+    assert chief.process_percent == 30
+    assert chief.gpu_percent is None
     assert (other.cpu_percent, other.gpu_percent) == (None, 75)
     assert (last.counters, last.shares_with, last.process_percent) == ((), 0, 50)
+
     text = " ".join(report([run_dir]).split())
+
     assert "run, 0 (chief) node-a 80.0 30.0 n/a 1.111" in text
     assert "run, 1 node-b n/a n/a 75.0 2.889" in text
     assert "run, 2 node-a 80.0 50.0 n/a with 0" in text
@@ -249,7 +278,9 @@ def test_energy_to_a_target_is_that_of_all_hosts_on_the_chiefs_clock(run_dir):
     noted(run_dir, 0, "a", package(100))
     noted(run_dir, 1, "b", package(60))
     noted(run_dir, 2, "c", package(20))
+
     charges = charges_of(load_run(run_dir), (None, []), [{"train": 25.0}])
+
     assert charges.targets[0].energy.total_joules == pytest.approx(25 * 180)
     assert charges.targets[0].energy.total_unknown_s == 0
     assert charges.counters == [
@@ -272,6 +303,7 @@ def test_a_second_that_any_host_does_not_know_is_unknown_once(run_dir):
     noted(run_dir, 2, "c", package(20))
     charges = charges_of(load_run(run_dir), (None, []), [{"train": 40.0}])
     energy = charges.targets[0].energy
+
     assert energy.total_unknown_s == pytest.approx(20 + 10)
     assert energy.total_joules == pytest.approx(20 * 100 + 30 * 60 + 40 * 20)
 
@@ -286,7 +318,9 @@ def test_a_second_that_any_host_does_not_know_is_unknown_once(run_dir):
 def test_there_is_no_sum_that_would_be_too_small(run_dir, hosts, said):
     for rank, host in hosts.items():
         noted(run_dir, rank, host, package(WATTS[host]) if host else {})
+
     charges = charges_of(load_run(run_dir), (None, []), [{"train": 25.0}])
+
     assert charges.targets[0].energy is None
     assert charges.counters == []
     assert any(said in note for note in charges.notes)
@@ -297,9 +331,13 @@ def test_there_is_no_sum_that_would_be_too_small(run_dir, hosts, said):
 def test_without_any_counter_nothing_is_said_of_energy(run_dir):
     (run_dir / "energy.csv").unlink()
     noted(run_dir, 0, "a", {})
+
     charges = charges_of(load_run(run_dir), (None, []), [{"train": 25.0}])
+
     assert not charges.known
+
     text = report([run_dir])
+
     assert "Workers: machines" in text
     assert "over all hosts" not in text
     assert "no sum of energy" not in text
@@ -333,25 +371,31 @@ def test_a_worker_notes_its_machine_at_both_ends_and_between(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "pynvml", None)
     zone = tmp_path / "powercap" / "intel-rapl:0"
     zone.mkdir(parents=True)
+
     for name, text in (
         ("name", "package-0"),
         ("energy_uj", "7"),
         ("max_energy_range_uj", "9"),
     ):
         (zone / name).write_text(text)
+
     ledger = Ledger(tmp_path, file=worker_events_file(0))
     monkeypatch.setattr("tfasr.telemetry.energy.POWERCAP", tmp_path / "powercap")
     monkeypatch.setattr(machine_notes, "EVERY_S", 0.01)
     notes = MachineNotes(ledger.event)
     deadline = time.monotonic() + 30
+
     while (tmp_path / worker_events_file(0)).read_text().count("worker_sample") < 3:
         assert time.monotonic() < deadline
+
         time.sleep(0.01)
 
     notes.stop()
     ledger.close()
     notes.stop()
+
     first, *samples = read_events(tmp_path / worker_events_file(0))
+
     assert first["value"]["counters"] == {"package-0": "package-0"}
     assert first["value"]["host"] == machine_notes.host_id() != ""
     assert samples[0]["value"]["cpu_percent"] is None
@@ -370,9 +414,12 @@ def test_each_worker_has_the_share_that_its_machine_gave_it(tmp_path):
         )
         with_ledger.close()
         machine = Machine()
+
         for _ in range(10):
             machine.second(ran_s=2.0 - waited_s, busy_s=2.0, waited_s=waited_s)
+
         machine.write(run_dir)
+
         if rank:
             (run_dir / "host.csv").rename(run_dir / worker_host_file(rank))
 

@@ -17,16 +17,19 @@ SPEAKERS = ["ann", "bob", "cat", "dan", "eve", "ann"]
 
 
 def write_hypotheses(path, heard, *, said=SAID, speakers=SPEAKERS):
+    """Writes what was said and heard as tfasr's own hypotheses."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {"id": f"u{i}", "reference": r, "hypothesis": h, "score": -1.0, "speaker": s}
         for i, (r, h, s) in enumerate(zip(said, heard, speakers, strict=True))
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
     return path
 
 
 def run_with_hypotheses(run_dir, *epochs, cers=None, **options):
+    """A run whose epochs heard these texts."""
     ledger_of(cers or [0.5, 0.1, 0.3], **options).write(run_dir)
     for number, heard in enumerate(epochs, start=1):
         path = run_dir / "hypotheses" / f"validation-epoch-{number:04}.jsonl"
@@ -40,11 +43,13 @@ WRONG = ["x b c d", "a", "c d e e", "", "b c d e", "e d c"]
 
 @pytest.fixture
 def perfect(tmp_path):
+    """A run whose best epoch makes no errors."""
     return run_with_hypotheses(tmp_path / "perfect", WRONG, SAID, WRONG)
 
 
 @pytest.fixture
 def faulty(tmp_path):
+    """A run whose best epoch makes five errors in 18 words."""
     return run_with_hypotheses(tmp_path / "faulty", SAID, WRONG, SAID)
 
 
@@ -54,11 +59,10 @@ def objects(*paths, **options):
 
 def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
     first, second = objects(perfect, faulty)["systems"]
-    assert (first["system"], first["wer"], first["wer_interval"]) == (
-        "perfect",
-        0,
-        [0, 0],
-    )
+
+    assert first["system"] == "perfect"
+    assert first["wer"] == 0
+    assert first["wer_interval"] == [0, 0]
     assert first["path"].endswith("validation-epoch-0002.jsonl")
     # One replaced, one and two left out, one added, of 18 words.
     assert second["wer"] == pytest.approx(5 / 18)
@@ -72,29 +76,35 @@ def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
 
 def test_an_epoch_whose_hypotheses_are_gone_does_not_count(perfect):
     (perfect / "hypotheses" / "validation-epoch-0002.jsonl").unlink()
-    (found,) = objects(perfect)["systems"]
-    assert found["path"].endswith("validation-epoch-0003.jsonl")
+    (result,) = objects(perfect)["systems"]
+
+    assert result["path"].endswith("validation-epoch-0003.jsonl")
 
 
 def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
     run = run_with_hypotheses(tmp_path / "run", SAID, WRONG, cers=[0.5])
     (run / "hypotheses" / "validation-epoch-0001.jsonl").unlink()
+
     text = " ".join(report([run], errors=True).split())
+
     assert "its hypotheses of epoch 2 are scored, the last ones" in text
     assert "lowest CER" not in text
 
 
 def test_systems_are_compared_with_the_first(perfect, faulty):
-    (found,) = objects(perfect, faulty)["comparisons"]
-    assert (found["first"], found["second"], found["refused"]) == (
-        "perfect",
-        "faulty",
-        None,
-    )
-    assert found["wer_difference"] == pytest.approx(5 / 18)
-    assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
-    assert found["permutation_p"] == pytest.approx(2 / 16)
+    (result,) = objects(perfect, faulty)["comparisons"]
+
+    assert result["first"] == "perfect"
+    assert result["second"] == "faulty"
+    assert result["refused"] is None
+    assert result["wer_difference"] == pytest.approx(5 / 18)
+    assert (result["fewer_errors"], result["more_errors"]) == (0, 4)
+    assert result["permutation_p"] == pytest.approx(2 / 16)
+
+
+def test_a_comparison_of_errors_is_stated_in_words(perfect, faulty):
     text = " ".join(report([perfect, faulty], errors=True).split())
+
     # By speaker: ann, bob and cat one error more, dan two, eve none.
     assert "faulty: no difference shown (p = 0.12, by 5 speakers" in text
     assert "+27.78" in text
@@ -103,12 +113,17 @@ def test_systems_are_compared_with_the_first(perfect, faulty):
 def test_the_text_has_tables_and_alignments(faulty):
     text = report([faulty], errors=True, worst=2)
     rows = [line.split() for line in text.splitlines()]
+
     assert ["dan", "1", "2", "0.0", "0.0", "100.0", "0.0", "100.0", "100.0"] in rows
     assert ["Sum/Avg", "6", "18", "77.8", "5.6", "16.7", "5.6", "27.8", "66.7"] in rows
     assert "faulty: the 2 utterances with the most word errors" in text
     assert "REF:  A E\nHYP:  * *\nEval: D D\n" in text
     assert "id: u2" not in text
+
+
+def test_markdown_has_tables_and_alignments(faulty):
     markdown = report([faulty], errors=True, output_format="markdown", worst=2)
+
     assert "```\nid: u3 (dan)\n" in markdown
     assert "| Sum/Avg | 6 | 18 |" in markdown
 
@@ -118,20 +133,31 @@ def test_other_references_are_refused_by_name_and_the_rest_goes_on(
 ):
     said = ["a b c x", *SAID[1:]]
     other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
-    found = objects(perfect, other, faulty)
-    assert len(found["systems"]) == 3
+
+    result = objects(perfect, other, faulty)
+
+    assert len(result["systems"]) == 3
     assert (
         "1 of 6 that differ (u0: 'a b c d' and 'a b c x')"
-        in found["comparisons"][0]["refused"]
+        in result["comparisons"][0]["refused"]
     )
-    assert found["comparisons"][1]["refused"] is None
+    assert result["comparisons"][1]["refused"] is None
+
+
+def test_a_refused_comparison_is_stated_in_words(perfect, faulty, tmp_path):
+    said = ["a b c x", *SAID[1:]]
+    other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
+
     text = report([perfect, other, faulty], errors=True)
+
     assert "refused" in text
     assert "other.jsonl is not compared with perfect." in text
 
 
-def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
-    nemo = tmp_path / "nemo.json"
+@pytest.fixture
+def nemo(tmp_path):
+    """A perfect system's hypotheses in NeMo's format."""
+    path = tmp_path / "nemo.json"
     lines = [
         {
             "audio_filepath": f"/wav/u{i}.wav",
@@ -140,29 +166,44 @@ def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
         }
         for i, said in enumerate(SAID)
     ]
-    nemo.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = objects(nemo, faulty)
-    assert [one["system"] for one in found["systems"]] == ["nemo.json", "faulty"]
-    assert found["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return path
+
+
+def test_files_of_other_toolkits_are_compared_with_runs(faulty, nemo):
+    result = objects(nemo, faulty)
+
+    assert [one["system"] for one in result["systems"]] == ["nemo.json", "faulty"]
+    assert result["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
+
+
+def test_a_file_of_another_toolkit_named_twice_has_a_page_of_its_own(nemo, tmp_path):
     alone = objects(nemo, nemo.parent / "nemo.json", out=tmp_path / "out")
     assert [one["wer"] for one in alone["systems"]] == [0]
+
     page = (tmp_path / "out" / "report.html").read_text()
     assert "errors by speaker" in "".join(Checked(page).texts)
 
 
-def test_a_run_without_hypotheses_is_told_how_to_get_them(small, faulty):
+def test_a_run_without_hypotheses_is_refused_with_the_command_that_writes_them(small):
     with pytest.raises(
         UsageError, match="tfasr evaluate --run_dir .* --hypotheses FILE.jsonl"
     ):
         report([small], errors=True)
-    found = objects(faulty, small)
-    assert [one["system"] for one in found["systems"]] == ["faulty"]
-    assert "small has no hypotheses" in found["notes"][0]
+
+
+def test_runs_without_hypotheses_are_left_out_of_many(small, faulty):
+    result = objects(faulty, small)
+
+    assert [one["system"] for one in result["systems"]] == ["faulty"]
+    assert "small has no hypotheses" in result["notes"][0]
 
 
 def test_a_broken_file_names_its_line(faulty):
     path = faulty / "hypotheses" / "validation-epoch-0002.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
+
     with pytest.raises(UsageError, match=r"line 6 of .*validation-epoch-0002\.jsonl"):
         report([faulty], errors=True)
 
@@ -172,22 +213,30 @@ def test_missing_utterances_are_said(tmp_path):
     run_dir = run_with_hypotheses(
         tmp_path / "run", WRONG, cers=[0.1], comparability=comparability
     )
-    (found,) = objects(run_dir)["systems"]
-    assert "holds 6 of the split's 7 utterances" in found["notes"][1]
+
+    (result,) = objects(run_dir)["systems"]
+
+    assert "holds 6 of the split's 7 utterances" in result["notes"][1]
 
 
 def test_files_and_page_have_everything(perfect, faulty, tmp_path):
     out = tmp_path / "out"
     text = report([perfect, faulty], errors=True, out=out)
+
     assert (out / "errors.txt").read_text() == text
+
     with (out / "errors.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
+
     assert len(rows) == 2 * len(SAID)
+
     edits = sum(
         int(r[k]) for r in rows for k in ("substitutions", "deletions", "insertions")
     )
     assert edits == 5
+
     texts = "".join(Checked((out / "report.html").read_text()).texts)
+
     assert "Time to accuracy" in texts
     assert "Word errors against perfect" in texts
     assert "HYP:  * *" in texts
@@ -198,11 +247,16 @@ def test_files_and_page_have_everything(perfect, faulty, tmp_path):
 def test_what_was_said_is_escaped(tmp_path):
     texts = ["<b>&", "a|b ```", "日本", "[red]x", "ab " * 50, "a"]
     path = write_hypotheses(tmp_path / "markup.jsonl", ["x y"] * 6, said=texts)
+
     text = report([path], errors=True, out=tmp_path / "out")
+
     assert "[RED]X" in text
+
     page = (tmp_path / "out" / "report.html").read_text()
+
     assert "<b>" not in page.lower().split("<body>")[1]
     assert "<B>&" in "".join(Checked(page).texts)
+
     markdown = (tmp_path / "out" / "errors.md").read_text()
     assert "~~~~~~" in markdown
 
@@ -217,6 +271,7 @@ def test_wrong_use_is_refused(faulty, tmp_path):
 
 
 def one_utterance(path, said, heard, encode=str.encode):
+    """Writes the hypotheses of a single utterance."""
     line = {"id": "u", "reference": said, "hypothesis": heard}
     path.write_bytes(encode(json.dumps(line, ensure_ascii=False) + "\n"))
     return path
@@ -234,8 +289,10 @@ def one_utterance(path, said, heard, encode=str.encode):
 )
 def test_texts_are_compared_by_the_rule_that_was_asked_for(tmp_path, rule, said, heard):
     path = one_utterance(tmp_path / "h.jsonl", said.replace("It’s", "Its"), heard)
+
     plain = objects(path)
     by_rule = objects(path, **rule)
+
     assert plain["systems"][0]["wer"] > 0
     assert by_rule["systems"][0]["wer"] == 0
     assert plain["text_normalisation"] == "lower case"
@@ -246,6 +303,7 @@ def test_texts_are_compared_by_the_rule_that_was_asked_for(tmp_path, rule, said,
 
 def test_errors_are_shown_in_the_capitals_of_the_language(tmp_path):
     path = one_utterance(tmp_path / "h.jsonl", "iki", "ıki")
+
     assert "REF:  İKİ\nHYP:  IKİ\n" in report([path], errors=True, language="tr")
 
 
@@ -255,11 +313,13 @@ def test_errors_are_shown_in_the_capitals_of_the_language(tmp_path):
 )
 def test_hypotheses_are_read_however_they_were_written(tmp_path, encode):
     path = one_utterance(tmp_path / "h.jsonl", "a\u2028b c\x85d", "a b c d", encode)
+
     assert objects(path)["systems"][0]["wer"] == 0
 
 
 def test_a_rule_needs_errors_and_must_be_known(tmp_path, capsys):
     path = str(one_utterance(tmp_path / "h.jsonl", "a", "a"))
+
     assert run(parse(["tfasr", "report", path, "--normalise", "plain-1"])) == 2
     assert "need --errors" in capsys.readouterr().err
     with pytest.raises(UsageError, match="one of plain-1, "):
@@ -275,10 +335,12 @@ def test_the_command_never_loads_tensorflow(perfect, faulty):
         "sys.exit('loaded' if 'tensorflow' in sys.modules else status)"
     )
     arguments = [perfect, faulty, "--errors", "--worst", "1", "--format", "json"]
+
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
     )
+
     assert (done.returncode, done.stderr) == (0, "")
     assert len(json.loads(done.stdout)["systems"]) == 2

@@ -62,15 +62,19 @@ def started(run_dir, folder, *flags, stderr=subprocess.PIPE, **limits):
         text=True,
     )
     written = process.stderr or stderr
+
     with process:
         try:
             line = process.stdout.readline()
-            found = re.search(r"http://\S+", line)
-            assert found, written.read()
-            server = Server(process, found[0], folder)
+            result = re.search(r"http://\S+", line)
+            assert result, written.read()
+            server = Server(process, result[0], folder)
+
             yield server
+
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
+
             assert process.wait(timeout=60) == 0, written.read()
             assert "Traceback" not in written.read()
             assert server.files == []

@@ -62,13 +62,18 @@ def addresses(exported_tones):
     services = [Service(one, Limits(max_upload_mb=1)) for one in (streams, whole)]
     loop = asyncio.new_event_loop()
     servers = [TestServer(make_application("tones", one)) for one in services]
+
     for server in servers:
         loop.run_until_complete(server.start_server())
+
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+
     yield [str(server.make_url("/")) for server in servers]
+
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
+
     for server, service in zip(servers, services, strict=True):
         loop.run_until_complete(server.close())
         service.close()
@@ -78,31 +83,35 @@ def addresses(exported_tones):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
+    """A browser whose microphone hears two utterances and pauses."""
     folder = tmp_path_factory.mktemp("browser")
     # The fake device begins with zeros, in which these models hear a letter: a pause
     # ends it.
-    said = [
+    speech = [
         pause(2, 1),
         spoken("abc da bcd", 1),
         pause(2.5, 2),
         spoken("dad cab", 2),
         pause(60, 3),
     ]
-    path = write_wav(folder / "said.wav", np.concatenate(said))
+    path = write_wav(folder / "said.wav", np.concatenate(speech))
     flags = [
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",
         f"--use-file-for-fake-audio-capture={path}%noloop",
     ]
+
     with Browser(folder, flags=flags) as found:
         yield found
 
 
 @pytest.fixture
 def page(browser):
+    """The browser with its usual look, before anything was said or fetched."""
     browser.look_like()
     browser.console.clear()
     browser.requests.clear()
+
     return browser
 
 
@@ -121,16 +130,23 @@ def test_what_is_said_is_read_along_and_ends_in_words(page, addresses):
     page.wait_for(f"{TEXTS}.at(-1) === 'abc da bcd'")
     page.wait_for("partials.includes('dad cab')")
     page.click("#speak")  # before a pause has ended the utterance
+
     page.wait_for("document.querySelector('article .tools:not([hidden])')")
+
     assert page.run(TEXTS)[-2:] == ["abc da bcd", "dad cab"]
+
     title = page.run(f"{SAID}.at(-1).firstElementChild.title")
+
     assert " s, confidence " in title
     assert page.run("partials.filter((text) => text.startsWith('abc d')).length") > 1
+
     page.click("article summary")
     page.wait_for("document.querySelector('tbody tr')")
+
     rows = page.run(
         "[...document.querySelectorAll('tbody tr')].map((row) => row.innerText)"
     )
+
     assert [row.split("\t")[0] for row in rows][-2:] == ["dad", "cab"]
     assert (
         page.run("speech === null && document.querySelector('#speak').textContent")
@@ -151,21 +167,26 @@ def test_files_are_taken_one_by_one_and_a_bad_one_says_why(page, addresses, tmp_
         "[...document.querySelectorAll('article')].map((one) => one.innerText)"
     )
     large, bad, good = articles
+
     assert "at most 1 MB" in large
     assert bad.startswith("<b>.wav")
     assert "Format not recognised" in bad
     assert "dad cab" in good
+
     # What a download would be given.
     page.run(
         "URL.createObjectURL = (blob) => { window.saved = blob; return 'blob:x'; }"
     )
     page.click("article:last-child [data-tool=saveWords]")
+
     saved = json.loads(page.run("saved.text()"))
+
     assert (
         [word["word"] for word in saved["result"]]
         == saved["text"].split()
         == ["dad", "cab"]
     )
+
     own = [url for url in page.requests if not url.startswith((addresses[0], "blob:"))]
     assert own == []
 
@@ -174,11 +195,14 @@ def test_files_are_taken_one_by_one_and_a_bad_one_says_why(page, addresses, tmp_
 def test_a_phone_shows_all_of_it(page, addresses, tmp_path, dark):
     page.look_like(width=360, height=740, dark=dark, touch=True)
     page.open(addresses[0])
+
     choose(
         page,
         write_wav(tmp_path / f"{'long-name-' * 12}.wav", spoken("dad cab " * 6, 1)),
     )
+
     assert page.run(WIDER) <= 0
+
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") != dark
 
@@ -188,8 +212,10 @@ def test_a_model_that_cannot_stream_takes_files_and_says_which_can(
 ):
     page.open(addresses[1])
     text = page.run("document.body.innerText")
+
     assert "preset an4_streaming.gin" in text
     assert page.run("document.querySelector('#can-speak').hidden")
     assert "'utterance'" in page.run("document.querySelector('#exactly').textContent")
+
     choose(page, write_wav(tmp_path / "talk.wav", spoken("dad cab", 1)))
     assert page.run("document.querySelectorAll('.said p').length") > 0

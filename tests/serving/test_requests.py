@@ -38,6 +38,7 @@ def ask(server, method="GET", path="", **options):
 
 
 def send(server, data, name="talk.wav"):
+    """Uploads a file; returns the status and the objects of the answer's lines."""
     status, _, text = ask(
         server, "POST", "transcribe", params={"name": name}, data=data
     )
@@ -46,54 +47,76 @@ def send(server, data, name="talk.wav"):
 
 def test_the_page_is_whole_and_loads_nothing(server):
     status, headers, text = ask(server)
+
     assert status == 200
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert headers["X-Frame-Options"] == "DENY"
     assert "//" not in text.replace("// ", "").replace("http://www.w3.org", "")
+
+
+def test_the_script_of_the_page_runs_by_its_nonce(server):
+    status, headers, text = ask(server)
+
     nonce = headers["Content-Security-Policy"].split("'nonce-")[1].split("'")[0]
+
     assert f'<script nonce="{nonce}">' in text
     assert '"FACTS"' not in text
+
+
+def test_an_unknown_path_is_not_found(server):
     assert ask(server, path="elsewhere")[0] == 404
 
 
 def test_a_file_is_answered_part_by_part(server, exported_tones, tmp_path):
-    said = np.concatenate([spoken("abc da", 1), pause(15), spoken("bcd", 2)])
-    path = write_wav(tmp_path / "talk.wav", said)
+    speech = np.concatenate([spoken("abc da", 1), pause(15), spoken("bcd", 2)])
+    path = write_wav(tmp_path / "talk.wav", speech)
+
     status, (first, *parts, last) = send(server, path.read_bytes())
+
     assert status == 200
-    assert first == {"duration_s": round(len(said) / RATE_HZ, 3)}
+    assert first == {"duration_s": round(len(speech) / RATE_HZ, 3)}
     assert [part["text"] for part in parts] == ["abc da", "bcd"]
     assert [word for part in parts for word in part["result"]] == last["result"]
+
     expected = json.loads(
         to_json("talk.wav", load_recogniser(exported_tones).transcribe(path))
     )
     confidences = [
         [word.pop("conf") for word in one["result"]] for one in (last, expected)
     ]
+
     assert last == expected
     assert np.allclose(*confidences, atol=1e-3)
 
 
-def test_silence_is_no_text_and_any_rate_and_channels_are_heard(server, tmp_path):
+def test_silence_is_no_text(server, tmp_path):
     path = write_wav(tmp_path / "talk.wav", pause(1.0))
     _, (_, last) = send(server, path.read_bytes())
+
     assert (last["duration_s"], last["text"]) == (1.0, "")
-    said = soxr.resample(spoken("dad cab", 1), RATE_HZ, 48000)
-    soundfile.write(tmp_path / "talk.flac", said[:, None] * [0.5, 1.0], 48000)
+
+
+def test_any_rate_and_channels_are_heard(server, tmp_path):
+    speech = soxr.resample(spoken("dad cab", 1), RATE_HZ, 48000)
+    soundfile.write(tmp_path / "talk.flac", speech[:, None] * [0.5, 1.0], 48000)
+
     _, (*_, last) = send(server, (tmp_path / "talk.flac").read_bytes(), "talk.flac")
+
     assert last["text"] == "dad cab"
 
 
 def test_one_mp3_gives_one_text_everywhere(server, exported_tones, tmp_path):
     noise = np.random.default_rng(1).normal(0, 0.15, 20 * RATE_HZ)
-    said = np.concatenate([spoken("abc da", 1), pause(9), spoken("bcd ad cab", 2)])
-    for name, samples in (("said.mp3", said), ("noise.mp3", noise)):
+    speech = np.concatenate([spoken("abc da", 1), pause(9), spoken("bcd ad cab", 2)])
+    for name, samples in (("said.mp3", speech), ("noise.mp3", noise)):
         path = tmp_path / name
         soundfile.write(path, samples, RATE_HZ, format="MP3")
         _, (*_, last) = send(server, path.read_bytes(), name)
         recogniser = load_recogniser(exported_tones)
+
         by_command = recogniser.transcribe(path)
         as_prepared = recogniser.transcribe(read_audio(path))
+
         assert last["text"] == by_command.text == as_prepared.text
         assert by_command == as_prepared
 
@@ -102,20 +125,33 @@ def ask_as_openai(server, content=None, name="talk.wav", **fields):
     form = aiohttp.FormData(fields, default_to_multipart=True)
     if content is not None:
         form.add_field("file", content, filename=name)
+
     return ask(server, "POST", "v1/audio/transcriptions", data=form)
 
 
-def test_clients_of_openai_get_their_shapes(server, tmp_path):
+def test_clients_of_openai_get_json_and_hear_what_was_ignored(server, tmp_path):
     wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
     status, headers, text = ask_as_openai(server, wav, model="whisper-1", language="en")
+
     assert (status, json.loads(text)) == (200, {"text": "abc da"})
     assert {part.split(":")[0] for part in headers["X-Ignored"].split("; ")} == {
         "model",
         "language",
     }
+
+
+def test_clients_of_openai_get_text_and_subtitles(server, tmp_path):
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
+
     assert ask_as_openai(server, wav, response_format="text")[2] == "abc da\n"
     assert ask_as_openai(server, wav, response_format="vtt")[2].startswith("WEBVTT\n")
+
+
+def test_clients_of_openai_get_words_and_segments(server, tmp_path):
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
+
     verbose = json.loads(ask_as_openai(server, wav, response_format="verbose_json")[2])
+
     assert verbose["duration"] == pytest.approx(
         len(spoken("abc da", 1)) / RATE_HZ, abs=1e-3
     )
@@ -132,7 +168,9 @@ def test_clients_of_openai_get_their_shapes(server, tmp_path):
         "usage",
         "words",
     } <= verbose.keys()
+
     (segment,) = verbose["segments"]
+
     assert segment.keys() == {
         *("id", "seek", "start", "end", "text", "tokens", "temperature"),
         *("avg_logprob", "compression_ratio", "no_speech_prob"),
@@ -145,12 +183,18 @@ def test_clients_of_openai_get_their_shapes(server, tmp_path):
 def test_the_model_is_listed_as_clients_of_openai_expect(server):
     status, _, text = ask(server, "GET", "v1/models")
     listed = json.loads(text)
+
     assert (status, listed["object"]) == (200, "list")
+
     (model,) = listed["data"]
+
     assert model.keys() == {"id", "object", "created", "owned_by"}
     assert model["object"] == "model"
     assert isinstance(model["created"], int)
     assert json.loads(ask(server, "GET", f"v1/models/{model['id']}")[2]) == model
+
+
+def test_an_unknown_model_is_not_found_as_clients_of_openai_expect(server):
     status, _, text = ask(server, "GET", "v1/models/whisper-1")
     assert (status, json.loads(text)["error"]["type"]) == (404, "invalid_request_error")
 
@@ -159,6 +203,7 @@ def test_errors_have_openais_shape_and_the_servers_bounds(server):
     several = aiohttp.FormData(default_to_multipart=True)
     for name in "ab":
         several.add_field("file", name.encode(), filename=name)
+
     answers = {
         "no audio at all": (422, *ask_as_openai(server, b"no audio at all")[::2]),
         "xml": (400, *ask_as_openai(server, b"", response_format="xml")[::2]),
@@ -194,19 +239,23 @@ def test_errors_have_openais_shape_and_the_servers_bounds(server):
             )[::2],
         ),
     }
+
     for name, (expected, status, text) in answers.items():
         error = json.loads(text)["error"]
+
         assert status == expected, (name, text)
         assert error["message"], name
         assert (error["type"], error["param"]) == ("invalid_request_error", None), name
 
 
-def test_health(server):
+def test_a_server_says_that_it_is_well(server):
     status, _, text = ask(server, path="health")
+
     assert (status, json.loads(text)["status"]) == (200, "ok")
 
 
 def made(path, samples, rate_hz=RATE_HZ, **options):
+    """The bytes of an audio file."""
     soundfile.write(path, samples, rate_hz, **options)
     return path.read_bytes()
 
@@ -224,9 +273,11 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def bad_files(tmp_path_factory):
+    """Files that hold no whole recording, by name."""
     folder = tmp_path_factory.mktemp("bad")
     noise = np.random.default_rng(1).normal(0, 0.1, RATE_HZ)
     flac = made(folder / "whole.flac", np.tile(noise, 10))
+
     return {
         "text.wav": b"no audio at all",
         "empty.wav": b"",
@@ -244,6 +295,7 @@ def bad_files(tmp_path_factory):
 def test_a_bad_file_is_refused_with_its_name_and_reason(server, bad_files, name):
     status, lines = send(server, bad_files[name], name)
     expected, reason = BAD[name]
+
     assert reason in lines[-1]["error"]
     assert str(server.folder) not in lines[-1]["error"]
     # What shows only when it is decoded comes behind the first line.
@@ -256,6 +308,7 @@ def test_a_file_without_a_stated_size_is_limited_too(server):
             yield bytes(100_000)
 
     status, (answer,) = send(server, pieces())
+
     assert status == 413
     assert "at most 1 MB" in answer["error"]
 
@@ -266,6 +319,7 @@ def test_a_client_that_leaves_or_stops_sending_keeps_nothing_there(server):
         head = f"POST /transcribe HTTP/1.1\r\nHost: {server.url[7:-1]}\r\n"
         writer.write(f"{head}Content-Length: 1000\r\n\r\nRIFF".encode())
         await writer.drain()
+
         return reader, writer
 
     async def both():
@@ -276,9 +330,11 @@ def test_a_client_that_leaves_or_stops_sending_keeps_nothing_there(server):
         answer = (await reader.read(4096)).decode()
         writer.close()
         await writer.wait_closed()
+
         return answer
 
     answer = asyncio.run(both())
+
     assert answer.startswith("HTTP/1.1 408")
     assert "without pauses of 5 s" in answer
     assert server.files == []
@@ -286,6 +342,7 @@ def test_a_client_that_leaves_or_stops_sending_keeps_nothing_there(server):
 
 def test_an_exported_folder_is_served_without_tensorflow(server):
     maps = psutil.Process(server.process.pid).memory_maps()
+
     assert any("onnxruntime" in one.path for one in maps)
     assert not any("tensorflow" in one.path for one in maps)
 
@@ -323,12 +380,15 @@ def test_other_pages_are_refused_everything(server):
     ):
         for method, path in (("GET", ""), ("POST", "transcribe"), ("GET", "stream")):
             status, _, text = ask(server, method, path, headers=headers)
+
             assert status == 403
             assert "evil.example.com" in json.loads(text)["error"]
 
 
 @pytest.fixture
 def serve(exported_tones):
+    """Runs `tfasr serve` in this process and returns its exit code."""
+
     def serve(*words):
         return run(
             parse(
@@ -361,6 +421,7 @@ def test_wrong_use_is_told(serve, words, said, capsys):
 def test_a_port_that_is_taken_is_told(serve, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
+
         assert serve("--port", port) == 2
 
     assert f"--port must be free. Received: {port}" in capsys.readouterr().err
@@ -369,8 +430,12 @@ def test_a_port_that_is_taken_is_told(serve, capsys):
 def test_a_missing_library_is_named_with_its_extra(serve, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith("tfasr.serving")]:
         monkeypatch.delitem(sys.modules, name)
+
     monkeypatch.setitem(sys.modules, "aiohttp", None)
+
     assert serve() == 2
-    said = capsys.readouterr().err
-    assert "pip install 'tfasr[serve]'" in said
-    assert said.count("\n") == 1
+
+    errors = capsys.readouterr().err
+
+    assert "pip install 'tfasr[serve]'" in errors
+    assert errors.count("\n") == 1

@@ -37,6 +37,7 @@ def pcm(samples: np.ndarray) -> bytes:
 
 
 def pieces(data: bytes, size: int = 3200) -> list[bytes]:
+    """The data in messages of so many bytes."""
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
@@ -60,6 +61,7 @@ async def speak(url: str, parts: list[bytes], config: dict | None = None) -> lis
     async with stream(url) as socket:
         if config is not None:
             await socket.send_str(json.dumps({"config": config}))
+
         answers = []
         for part in parts:
             await socket.send_bytes(part)
@@ -68,31 +70,37 @@ async def speak(url: str, parts: list[bytes], config: dict | None = None) -> lis
         await socket.send_str(EOF)
         answers += await said_to_the_end(socket)
         assert socket.close_code == 1000
+
         return answers
 
 
 def texts(answers: list[dict]) -> list[str]:
+    """The texts of finished utterances."""
     return [answer["text"] for answer in answers if answer.get("text")]
 
 
 def test_any_messages_are_answered_and_give_the_text_of_a_recording(
     server, exported_tones
 ):
-    said = np.concatenate([spoken("abc da", 1), pause(2.5), spoken("bcd", 2)])
-    data = pcm(said)
+    speech = np.concatenate([spoken("abc da", 1), pause(2.5), spoken("bcd", 2)])
+    data = pcm(speech)
     # Of odd lengths, too.
     cuts = np.random.default_rng(3).integers(0, 20000, 20).cumsum()
     parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     parts.insert(5, b"")
+
     answers = asyncio.run(speak(server.url, parts))
+
     assert len(answers) == len(parts) + 1
     assert all(
         set(one) in ({"partial"}, {"text"}, {"text", "result"}) for one in answers
     )
     assert texts(answers) == ["abc da", "bcd"]
     assert any(one.get("partial") == "abc" for one in answers)
+
     heard = [word for one in answers for word in one.get("result", [])]
-    expected = load_recogniser(exported_tones).transcribe(said).words
+    expected = load_recogniser(exported_tones).transcribe(speech).words
+
     for word, other in zip(heard, expected, strict=True):
         assert word["word"] == other.text
         assert word["start"] == pytest.approx(other.start_s, abs=0.05)
@@ -102,6 +110,7 @@ def test_any_messages_are_answered_and_give_the_text_of_a_recording(
 def test_another_rate_is_converted_and_nothing_said_is_an_empty_text(server):
     fast = pcm(soxr.resample(spoken("dad cab", 4), RATE_HZ, 48000))
     answers = asyncio.run(speak(server.url, pieces(fast, 9600), {"sample_rate": 48000}))
+
     assert texts(answers) == ["dad cab"]
     assert asyncio.run(speak(server.url, [])) == [{"text": ""}]
 
@@ -123,6 +132,7 @@ def test_eight_speak_at_once_and_the_ninth_is_told_to_come_later(server):
             async def go_on(socket, rest):
                 for part in rest:
                     await socket.send_bytes(part)
+
                 await socket.send_str(EOF)
                 return await said_to_the_end(socket)
 
@@ -153,10 +163,11 @@ GARBAGE = [
 
 def test_garbage_is_answered_and_ends_that_client_alone(server):
     async def all_of_it():
-        said = pieces(pcm(spoken("abc da", 1)))
+        speech = pieces(pcm(spoken("abc da", 1)))
         async with stream(server.url) as other:
-            for part in said[:4]:
+            for part in speech[:4]:
                 await other.send_bytes(part)
+
             for garbage, code, reason in GARBAGE:
                 async with stream(server.url) as socket:
                     if isinstance(garbage, str):
@@ -172,12 +183,14 @@ def test_garbage_is_answered_and_ends_that_client_alone(server):
             async with stream(server.url) as socket:  # more than is worth an answer
                 with contextlib.suppress(ConnectionError):
                     await socket.send_bytes(bytes(3_000_000))
+
                 with contextlib.suppress(ConnectionError):
                     assert await said_to_the_end(socket) == []
                 assert socket.close_code in (1009, 1006)
 
-            for part in said[4:]:
+            for part in speech[4:]:
                 await other.send_bytes(part)
+
             await other.send_str(EOF)
             assert texts(await said_to_the_end(other)) == ["abc da"]
 
@@ -193,6 +206,7 @@ def test_what_was_said_is_told_before_a_silent_client_is_let_go(server):
 
     answers, code = asyncio.run(fall_silent())
     *_, final, error = answers
+
     assert final["text"] == "dad"
     assert "at least every 5 s (--idle_s)" in error["error"]
     assert code == 1008
@@ -216,12 +230,14 @@ def test_messages_of_nothing_keep_nobody_alive_and_no_stream_lasts_for_ever(serv
         async with stream(server.url) as socket:
             for _ in range(9):
                 await socket.send_bytes(quiet)
+
             return await said_to_the_end(socket)
 
     async def both():
         return await asyncio.gather(empty_messages(), endless())
 
     seconds, answers = asyncio.run(both())
+
     assert seconds >= LIMITS["idle_s"]
     assert "at most 60 s (--max_stream_s)" in answers[-1]["error"]
 
@@ -229,28 +245,37 @@ def test_messages_of_nothing_keep_nobody_alive_and_no_stream_lasts_for_ever(serv
 def test_who_does_not_read_is_not_heard_and_costs_little(server):
     memory = psutil.Process(server.process.pid).memory_info
     at = urlsplit(server.url)
+
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((at.hostname, at.port))
+
         client.sendall(
             f"GET /stream HTTP/1.1\r\nHost: {at.netloc}\r\nUpgrade: websocket\r\n"
             "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
         )
+
         assert client.recv(12) == b"HTTP/1.1 101"
+
         before = memory().rss
-        said = pcm(spoken("abcd" * 35, 1))  # so that answers are long
-        for part in pieces(said, 60_000):
+        speech = pcm(spoken("abcd" * 35, 1))  # so that answers are long
+
+        for part in pieces(speech, 60_000):
             client.sendall(b"\x82\xfe" + len(part).to_bytes(2, "big") + bytes(4) + part)
+
         # Messages of a sample, masked by zeros.
         client.sendall((b"\x82\x82" + bytes(6)) * MANY)
+
         # Another client is heard meanwhile.
         assert texts(asyncio.run(speak(server.url, pieces(pcm(spoken("dad", 1)))))) == [
             "dad"
         ]
+
         time.sleep(2 * LIMITS["idle_s"])
         client.settimeout(1.0)
         read = 0
+
         with contextlib.suppress(ConnectionError):
             while data := client.recv(1 << 16):
                 read += len(data)
@@ -266,10 +291,12 @@ def test_a_signal_ends_the_server_and_loses_nothing(exported_tones, tmp_path):
             assert "partial" in await socket.receive_json(timeout=60)
             process.send_signal(signal.SIGTERM)
             answers = await said_to_the_end(socket)
+
             return answers, socket.close_code
 
     with started(exported_tones, tmp_path) as server:
         (final, error), code = asyncio.run(told(server.url, server.process))
+
         assert server.process.wait(timeout=60) == 0
 
     assert final["text"] == "dad"
@@ -282,6 +309,7 @@ async def serving(recogniser: Recogniser):
     service = Service(recogniser, Limits())
     async with TestServer(make_application("tones", service)) as it:
         yield str(it.make_url("/"))
+
     service.close()
 
 
@@ -297,6 +325,7 @@ def test_a_model_that_cannot_stream_says_so(exported_tones):
             return await said_to_the_end(socket), socket.close_code
 
     (answer,), code = asyncio.run(ask())
+
     assert "an4_streaming.gin" in answer["error"]
     assert code == 1003
 
@@ -309,21 +338,23 @@ def test_a_stream_that_fails_fails_alone(exported_tones, caplog):
     def fail_once(features, state):
         if fails and fails.pop():
             raise RuntimeError("the device is gone")
+
         return continued(features, state)
 
     recogniser.acoustics.continued = fail_once
-    said = pieces(pcm(spoken("dad", 1)))
+    speech = pieces(pcm(spoken("dad", 1)))
 
     async def two():
         async with serving(recogniser) as url:
             async with stream(url) as socket:
-                await socket.send_bytes(b"".join(said))
+                await socket.send_bytes(b"".join(speech))
                 (failed,) = await said_to_the_end(socket)
                 assert socket.close_code == 1011
 
-            return failed, await speak(url, said)
+            return failed, await speak(url, speech)
 
     failed, answers = asyncio.run(two())
+
     assert "see its log" in failed["error"]
     assert "the device is gone" in caplog.text
     assert texts(answers) == ["dad"]

@@ -731,7 +731,7 @@ def test_what_the_validation_set_told_the_code_is_looked_for(tmp_path, monkeypat
     monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 1)
     assert references[0] in checked(text=f"+    '{references[0]}',\n")
     monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 3)
-    monkeypatch.setattr("tfasr.studies.records._VOCABULARY", (3, 0.5))
+    monkeypatch.setattr("tfasr.studies.records._VOCABULARY", 3)
     assert "5 of 5 validation words" in checked(text=f"+ {references!r}")
 
 

@@ -24,15 +24,29 @@ from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_device
 # Compiled parts that are missing are told, booked and refused by benchmarks.
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no compiled layers")
-def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
-    monkeypatch, caplog
-):
+@pytest.fixture
+def unloadable_layers(monkeypatch):
+    """The compiled layers can't be imported."""
+    if sys.platform == "win32":
+        pytest.skip("has no compiled layers")
+
     monkeypatch.setitem(sys.modules, "tfasr.layers._recurrent_core", None)
-    assert list(missing_extensions()) == ["recurrent layers"]
+
+
+def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
+    unloadable_layers, caplog
+):
     with caplog.at_level(logging.WARNING):
         assert warn_of_missing_extensions() == ["recurrent layers"]
+
     assert "pip install --editable ." in caplog.text
+
+
+def test_a_part_that_does_not_load_is_named(unloadable_layers):
+    assert list(missing_extensions()) == ["recurrent layers"]
+
+
+def test_a_benchmark_refuses_to_start_without_a_part(unloadable_layers):
     with pytest.raises(RunError, match="pip install --editable"):
         require_extensions()
 
@@ -40,12 +54,13 @@ def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
 def test_nothing_is_said_where_all_load(caplog):
     pytest.importorskip("tfasr.layers._recurrent_core")
     pytest.importorskip("tfasr.decoding._word_beam_core")
+
     assert warn_of_missing_extensions() == []
     require_extensions()
     assert not caplog.records
 
 
-SAY = """
+PRINT_INSTRUCTION_SET = """
 import json
 from tfasr.telemetry.compiled import layers_instruction_set
 from tfasr.errors import RunError
@@ -56,30 +71,49 @@ except RunError as error:
 """
 
 
-def told(variable: str | None, program: str = SAY):
-    """Returns what a new process says that has the variable."""
-    environment = {k: v for k, v in os.environ.items() if k != "TFASR_INSTRUCTION_SET"}
-    environment |= {} if variable is None else {"TFASR_INSTRUCTION_SET": variable}
-    command = [sys.executable, "-c", program]
-    said = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
+def output_of(program: str, instruction_set: str | None):
+    """The JSON that a new process prints whose environment names the instruction set."""
+    environment = os.environ.copy()
+    environment.pop("TFASR_INSTRUCTION_SET", None)
+    if instruction_set is not None:
+        environment["TFASR_INSTRUCTION_SET"] = instruction_set
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    return json.loads(said.stdout)
+    return json.loads(finished.stdout)
 
 
 def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     core = pytest.importorskip("tfasr.layers._recurrent_core")
     best = core.instruction_sets()[0]
-    assert told(None) == told("") | {"forced": False} == {"name": best, "forced": False}
-    assert told("portable") == {"name": "portable", "forced": True}
-    refusal = told("abacus")
+
+    unforced = {"name": best, "forced": False}
+
+    assert output_of(PRINT_INSTRUCTION_SET, None) == unforced
+    assert output_of(PRINT_INSTRUCTION_SET, "") | {"forced": False} == unforced
+    assert output_of(PRINT_INSTRUCTION_SET, "portable") == {
+        "name": "portable",
+        "forced": True,
+    }
+
+
+def test_an_unknown_instruction_set_is_refused_with_the_known_ones():
+    pytest.importorskip("tfasr.layers._recurrent_core")
+
+    refusal = output_of(PRINT_INSTRUCTION_SET, "abacus")
+
     assert refusal.startswith(
         "The environment variable TFASR_INSTRUCTION_SET must be one of"
     )
     assert refusal.endswith("portable, emulated_amx. Received: abacus")
 
 
-SPEEDUP = """
+PRINT_SPEEDUP = """
 import json
 from tfasr.telemetry.compiled import bfloat16_speedup, layers_instruction_set
 print(json.dumps([bfloat16_speedup(), layers_instruction_set()]))
@@ -89,14 +123,20 @@ print(json.dumps([bfloat16_speedup(), layers_instruction_set()]))
 def test_bfloat16_is_timed_only_where_the_instruction_set_multiplies_it():
     core = pytest.importorskip("tfasr.layers._recurrent_core")
     for name in core.instruction_sets():
-        speedup, facts = told(name, SPEEDUP)
-        timed = name in ("amx", "avx512bf16")
-        measured = {"bfloat16_speedup": speedup} if timed else {}
-        assert facts == {"name": name, "forced": True} | measured
-        assert 0.1 < speedup < 100 if timed else speedup is None
+        speedup, facts = output_of(PRINT_SPEEDUP, name)
+
+        expected = {"name": name, "forced": True}
+        if name in ("amx", "avx512bf16"):
+            expected["bfloat16_speedup"] = speedup
+            assert 0.1 < speedup < 100
+        else:
+            assert speedup is None
+
+        assert facts == expected
 
 
 def put(root, path, content):
+    """Writes a file of one line below `root`, with its folders."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(content + "\n")
 
@@ -116,8 +156,10 @@ def server(tmp_path):
     put(tmp_path, f"{group}/cpu.max", "300000 100000")
     put(tmp_path, f"{group}/mine/cpu.max", "max 100000")
     put(tmp_path, f"{group}/mine/memory.max", str(4 << 30))
+
     for node in (0, 1):
         put(tmp_path, f"sys/devices/system/node/node{node}/cpulist", "0-3")
+
     for cpu in range(8):
         folder = f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
         put(tmp_path, f"{folder}/scaling_governor", "powersave")
@@ -134,6 +176,7 @@ def server(tmp_path):
     put(tmp_path, "sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de")
     put(tmp_path, "sys/bus/pci/devices/0000:01:00.1/class", "0x040300")
     put(tmp_path, "etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.1 LTS"')
+
     return tmp_path
 
 
@@ -159,6 +202,7 @@ def made_nvml(monkeypatch, *, count=2, width=8):
     module = types.ModuleType("pynvml")
     for name, answer in answers.items():
         setattr(module, name, lambda *_, answer=answer: answer)
+
     module.nvmlDeviceGetHandleByIndex = lambda index: index
     module.nvmlDeviceGetTotalEnergyConsumption = refuse
     module.nvmlDeviceGetNvLinkState = lambda _, link: 1 if link < 4 else refuse()
@@ -167,12 +211,11 @@ def made_nvml(monkeypatch, *, count=2, width=8):
 
 def test_processors_are_counted_by_socket_core_and_thread(server):
     found = describe_processor(server)
+
     assert (found["sockets"], found["cores"], found["threads"]) == (2, 4, 8)
-    assert (found["model"], found["numa_nodes"], found["max_mhz"]) == (
-        "Xeon X",
-        2,
-        3500,
-    )
+    assert found["model"] == "Xeon X"
+    assert found["numa_nodes"] == 2
+    assert found["max_mhz"] == 3500
     assert found["instructions"] == ["AVX2", "AVX-512", "AMX"]
     assert (found["governors"], found["virtual"]) == (["powersave"], False)
 
@@ -181,24 +224,33 @@ def test_a_kernel_that_tells_nothing_leaves_everything_unknown(tmp_path):
     found = describe_processor(tmp_path)
     for name in ("sockets", "cores", "threads", "numa_nodes", "virtual", "max_mhz"):
         assert found[name] is None, name
+
     host = describe_host(tmp_path)
-    assert (host["cpu_limit"], host["memory_limit_bytes"], host["container"]) == (
-        None,
-    ) * 3
+
+    assert host["cpu_limit"] is None
+    assert host["memory_limit_bytes"] is None
+    assert host["container"] is None
     assert host["networks"] == []
-    # Without sockets, as many virtual machines show their processors.
+
+
+def test_processors_without_sockets_are_counted_by_thread(tmp_path):
+    found = describe_processor(tmp_path)
+
+    # As many virtual machines show their processors.
     put(
         tmp_path,
         "proc/cpuinfo",
         "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: asimd sve",
     )
     found = describe_processor(tmp_path)
+
     assert (found["sockets"], found["cores"], found["threads"]) == (None, None, 1)
     assert found["instructions"] == ["NEON", "SVE"]
 
 
 def test_the_tightest_limit_of_all_control_groups_holds(server):
     host = describe_host(server)
+
     assert host["cpu_limit"] == 3
     assert host["memory_limit_bytes"] == 4 << 30
     assert host["container"] == "kubepods"
@@ -211,7 +263,9 @@ def test_limits_of_the_first_version_of_control_groups(tmp_path):
     put(tmp_path, "sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000")
     put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", str((1 << 63) - 4096))
     put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(1 << 30))
+
     host = describe_host(tmp_path)
+
     assert host["cpu_limit"] == 1.5
     assert host["memory_limit_bytes"] == 1 << 30
 
@@ -227,6 +281,7 @@ def test_networks_tell_their_speed_or_none(server):
 def test_gpus_tell_what_they_can(monkeypatch):
     made_nvml(monkeypatch)
     gpus, problem = describe_gpus()
+
     assert (len(gpus), problem) == (2, "")
     assert gpus[0] == {
         "name": "H100",
@@ -238,20 +293,26 @@ def test_gpus_tell_what_they_can(monkeypatch):
     }
 
 
-def test_where_nvml_is_not_it_says_why(monkeypatch, server):
+def test_without_nvml_the_devices_are_counted_and_the_package_is_named(
+    monkeypatch, server
+):
     monkeypatch.setitem(sys.modules, "pynvml", None)
+
     assert describe_gpus() == (
         [],
         "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'",
     )
     assert nvidia_devices(server) == 1
-    broken = types.ModuleType("pynvml")
 
+
+def test_an_nvml_that_does_not_start_says_why(monkeypatch):
     def refuse():
         raise RuntimeError("Driver Not Loaded")
 
+    broken = types.ModuleType("pynvml")
     broken.nvmlInit = refuse
     monkeypatch.setitem(sys.modules, "pynvml", broken)
+
     assert describe_gpus() == ([], "NVML does not start: Driver Not Loaded")
 
 
@@ -259,6 +320,7 @@ def test_a_description_has_all_that_was_found(monkeypatch, server):
     made_nvml(monkeypatch)
     found = json.loads(json.dumps(description(examine(root=server))))
     processor = found["processor"]
+
     assert (processor["sockets"], processor["cores"], processor["threads"]) == (2, 4, 8)
     assert "AMX" in processor["instructions"]
     assert found["accelerators_per_node"] == 2
@@ -270,6 +332,7 @@ def test_a_description_has_all_that_was_found(monkeypatch, server):
 def test_what_is_not_known_of_a_machine_is_null(monkeypatch, tmp_path_factory):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     empty = description(examine(root=tmp_path_factory.mktemp("empty")))
+
     assert empty["accelerators_per_node"] is None
     assert empty["processor"]["sockets"] is None
 
@@ -279,39 +342,46 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2)
     )
-    said = "\n".join(advice(examine(root=server)))
-    assert "Other programs use 50% of the processors" in said
-    assert "Other virtual machines take 30%" in said
-    assert "quota holds back 20%" in said
-    assert "powersave" in said
-    assert "GPU 0 has 8 of 16 PCIe lanes" in said
-    assert "This is a virtual machine" not in said
+
+    text = "\n".join(advice(examine(root=server)))
+
+    assert "Other programs use 50% of the processors" in text
+    assert "Other virtual machines take 30%" in text
+    assert "quota holds back 20%" in text
+    assert "powersave" in text
+    assert "GPU 0 has 8 of 16 PCIe lanes" in text
+    assert "This is a virtual machine" not in text
+
+
+def test_an_idle_machine_gets_no_advice_on_load(monkeypatch, server):
+    text = "\n".join(advice(examine(root=server)))
+
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None)
     )
     made_nvml(monkeypatch, width=16)
-    said = "\n".join(advice(examine(root=server)))
-    assert "processors (steal)" not in said
-    assert "Other programs" not in said
-    assert "quota holds" not in said
-    assert "PCIe" not in said
+    text = "\n".join(advice(examine(root=server)))
+
+    assert "processors (steal)" not in text
+    assert "Other programs" not in text
+    assert "quota holds" not in text
+    assert "PCIe" not in text
 
 
 def test_unusable_gpus_are_advised_on(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    said = "\n".join(advice(examine(root=server)))
-    assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in said
+    text = "\n".join(advice(examine(root=server)))
+
+    assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in text
 
 
 def test_a_run_records_its_machine(monkeypatch):
     made_nvml(monkeypatch)
     found = describe_system()
+
     assert found["gpus"] == ["H100", "H100"]
     assert found["gpu_details"][0]["pcie"]["max_width"] == 16
-    assert (
-        found["processor_details"]["model"] == found["processor"]
-        or found["processor"] == "n/a"
-    )
+    assert found["processor"] in (found["processor_details"]["model"], "n/a")
     assert found["surroundings"]["memory_bytes"] == found["memory_bytes"]
 
 
@@ -320,15 +390,18 @@ def test_a_process_knows_what_it_took_before_it_asked():
         "import time; time.sleep(0.3); from tfasr.telemetry.machine import process_age_s; "
         "print(process_age_s())"
     )
+
     began = time.monotonic()
-    said = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
+
     # No earlier than the sleep allows, no more than the whole took; a tick of the clock
     # is 10 ms.
-    assert 0.3 - 0.02 <= float(said.stdout) <= time.monotonic() - began + 0.02
+    assert 0.3 - 0.02 <= float(finished.stdout) <= time.monotonic() - began + 0.02
 
 
 def test_the_age_grows_with_the_clock():
     first = process_age_s()
+
     assert process_age_s() >= first > 0

@@ -195,7 +195,7 @@ def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(
             seen.append(values(model_variables(model)))
 
     ledger = Ledger(tmp_path)
-    SharedModel(model, Watched(), ledger, overlap=False, averaged=True).start(1, path)
+    SharedModel(model, Watched(), ledger, most_pending=0, averaged=True).start(1, path)
     ledger.close()
     after = values(state_variables(model))
     assert all(np.array_equal(before[name], after[name]) for name in before)

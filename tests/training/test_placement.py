@@ -351,7 +351,7 @@ def test_more_evaluations_than_may_be_under_way_are_waited_for(
     start = OtherProcess.start
 
     def counted(self, *args):
-        pending.append(len(self._asked))
+        pending.append(len(self._sent))
         return start(self, *args)
 
     monkeypatch.setattr(OtherProcess, "start", counted)

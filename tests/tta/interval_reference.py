@@ -17,9 +17,11 @@ def pieces_of(timeline):
     begins = timeline.session_begins_us
     pieces = []
     ends = [*begins[1:], clock[-1]]
+
     for session, begin, end in zip(timeline.sessions, begins, ends, strict=True):
         if clock[session.start] > begin:
             pieces.append(("init", begin, clock[session.start]))
+
         pieces += session_pieces(timeline, session, end)
 
     begin_at = {
@@ -41,6 +43,7 @@ def session_pieces(timeline, session, end):
     opened = []
     since_step = 0
     times = [*timeline.clock_us[session.start : session.stop], end]
+
     for place, index in enumerate(session):
         key = timeline.keys[index]
         name, _, edge = key.rpartition("_")
@@ -53,6 +56,7 @@ def session_pieces(timeline, session, end):
 
         if key == "train_step" or key in STEP_BOUNDS:
             since_step = len(pieces)
+
         if times[place + 1] > times[place]:
             name = opened[-1] if opened else "overhead"
             pieces.append((name, times[place], times[place + 1]))

@@ -70,12 +70,16 @@ class LedgerBuilder:
         self._init(init_s)
         if targets is not None:
             self.event("targets", targets)
+
         if target_rule is not None:
             self.event("target_rule", target_rule)
+
         if metrics is not None:
             self.event("metrics", metrics)
+
         if comparability is not None:
             self.event("comparability", comparability)
+
         return self
 
     def _init(self, init_s):
@@ -103,6 +107,7 @@ class LedgerBuilder:
             },
         )
         self._init(init_s)
+
         return self
 
     def step(
@@ -120,6 +125,7 @@ class LedgerBuilder:
             "compile_s": compile_s,
             "train_s": train_s,
         }
+
         return self.event("train_step", value, epoch_num=epoch, step=self.step_number)
 
     def checkpoint(self, seconds=0.0):
@@ -134,6 +140,7 @@ class LedgerBuilder:
         self.event(
             "tracked_stats", {"wer": wer, "cer": cer, "loss": 3 * cer}, epoch_num=epoch
         )
+
         return self.event("eval_stop", None, "INTERVAL_END", epoch_num=epoch)
 
     def epoch(self, epoch, cer, *, steps=2, train_s=1.0, wait_s=0.0, forward_s=0.0, decode_s=0.0,
@@ -142,7 +149,9 @@ class LedgerBuilder:
         self.event("epoch_start", None, "INTERVAL_START", epoch_num=epoch)
         for _ in range(steps):
             self.step(train_s, wait_s=wait_s, epoch=epoch, loss=loss)
+
         self.evaluate(epoch, cer, wer, forward_s, decode_s)
+
         return self.event("epoch_stop", None, "INTERVAL_END", epoch_num=epoch)
 
     def end(self):
@@ -153,4 +162,5 @@ class LedgerBuilder:
         run_dir.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(event) + "\n" for event in self.events)
         (run_dir / "events.jsonl").write_text(lines)
+
         return run_dir

@@ -33,6 +33,7 @@ def fake_nvml(slowed_by=POWER_CAP, others=0):
         def ask(handle, *arguments):
             if handle:
                 raise RuntimeError("NVML: not supported")
+
             return value
 
         return ask
@@ -44,10 +45,12 @@ def fake_nvml(slowed_by=POWER_CAP, others=0):
     module.nvmlDeviceGetTemperature = first(71)
     processes = [types.SimpleNamespace(pid=-1)] * others
     module.nvmlDeviceGetComputeRunningProcesses = first(processes)
+
     return module
 
 
 def columns(slowed_by, *, others=0.0, busy=100.0):
+    """Samples of a GPU that was slowed by these reasons."""
     count = len(slowed_by)
     constant = {
         "sm_mhz": 1200.0,
@@ -59,11 +62,13 @@ def columns(slowed_by, *, others=0.0, busy=100.0):
         "utilisation_percent": busy,
     }
     values = {name: np.full(count, value) for name, value in constant.items()}
+
     return values | {"slowed_by": np.array(slowed_by, float)}
 
 
 def test_the_state_of_a_gpu_is_what_nvml_says():
     state = dict(zip(GPU_STATE, gpu_state(fake_nvml(others=2), 0), strict=True))
+
     assert state == {
         "sm_mhz": 1200,
         "most_mhz": 1980,
@@ -83,9 +88,11 @@ def test_samples_of_a_slowed_gpu_end_as_a_note(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(others=1))
     monkeypatch.setattr(samplers, "GPU_INTERVAL_S", 0.01)
     until_s = time.monotonic() + 20
+
     with UtilisationSampler(tmp_path):
         while not (tmp_path / GPU_FILE).is_file() and time.monotonic() < until_s:
             time.sleep(0.01)
+
         time.sleep(0.1)
 
     (note,) = gpu_notes(Run(tmp_path, "", []).utilisation("gpu"))
@@ -122,5 +129,6 @@ def test_nothing_is_said_of_a_gpu_that_nothing_slowed(samples):
 
 def test_several_reasons_are_named():
     (note,) = gpu_notes(columns([POWER_CAP] * 5 + [HEAT] * 3 + [0] * 2))
+
     assert "its power cap slowed it down in 50%" in note
     assert "heat slowed it down in 30%" in note

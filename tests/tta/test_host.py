@@ -43,6 +43,7 @@ class Machine:
         self.mono_s += seconds
         for name, increase in increases.items():
             self.values[name] += increase
+
         self.look()
 
     def write(self, folder):
@@ -50,9 +51,11 @@ class Machine:
 
 
 def run_of_steps(count=STEPS):
+    """A run of steps of a second each."""
     run = LedgerBuilder().begin(init_s=INIT_S)
     for _ in range(count):
         run.step(1.0)
+
     return Timeline(run.event("run_stop").events)
 
 
@@ -62,6 +65,7 @@ def use_of(folder, machine, timeline=None):
 
 
 def second_by_second(machine, count=int(INIT_S) + STEPS, **increases):
+    """Counters that rise by the same amounts in every second of a run."""
     for _ in range(count):
         machine.second(**increases)
 
@@ -179,6 +183,7 @@ def test_only_what_was_before_a_target_counts(tmp_path):
     second_by_second(machine, int(INIT_S) + 20, ran_s=2.0, busy_s=2.0)
     second_by_second(machine, 40, ran_s=1.0, busy_s=2.0, waited_s=1.0)
     machine.write(tmp_path)
+
     samples = read_host_file(tmp_path)
 
     assert host_use(
@@ -208,11 +213,13 @@ def test_what_the_machine_does_not_offer_is_unknown_and_not_zero(tmp_path):
     machine = Machine()
     for name in ("stolen_s", "throttled_s", "waited_s", "memory_stalled_s", "mhz"):
         machine.values[name] = None
+
     second_by_second(machine, ran_s=1.0, busy_s=1.0)
 
     use = use_of(tmp_path, machine)
 
     unknown = (use.stolen_s, use.throttled_s, use.competed_s, use.short_s)
+
     assert unknown == (None, None, None, None)
     assert use.slowest_mhz is None
     assert use.share == 1.0
@@ -221,6 +228,7 @@ def test_what_the_machine_does_not_offer_is_unknown_and_not_zero(tmp_path):
 def test_only_the_steps_count(tmp_path):
     machine = Machine()
     second_by_second(machine, int(INIT_S), ran_s=0.2, busy_s=2.0, waited_s=1.8)
+
     second_by_second(machine, STEPS, ran_s=2.0, busy_s=2.0)
 
     assert use_of(tmp_path, machine).share == pytest.approx(1.0, abs=0.01)
@@ -240,9 +248,12 @@ def test_each_session_has_counters_of_its_own(tmp_path):
     run = LedgerBuilder().begin(init_s=0.0)
     for _ in range(10):
         run.step(1.0)
+
     run.checkpoint().resume(down_s=100.0, from_step=10)
+
     for _ in range(10):
         run.step(1.0)
+
     timeline = Timeline(run.event("run_stop").events)
     first = Machine()
     second_by_second(first, 10, ran_s=1.0, busy_s=2.0, waited_s=1.0)
@@ -314,6 +325,7 @@ def test_shares_are_shares_whatever_the_counters_say(tmp_path_factory, seconds):
     use = use_of(folder, machine)
     if use is None:
         assert len(seconds) <= INIT_S
+
         return
 
     assert 0.0 <= use.share <= 1.0

@@ -33,14 +33,17 @@ def run(tmp_path):
         ledger.epoch(epoch, cer, wait_s=0.25, forward_s=0.5, decode_s=1.5).checkpoint(
             0.1
         )
+
     run_dir = ledger.end().write(tmp_path / "run")
     (run_dir / "run.json").write_text(
         json.dumps({"system": {"processor": "Ünique CPU"}})
     )
+
     return load_log(run_dir)
 
 
 def check(path):
+    """Runs MLPerf's own checker of logs."""
     command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--werror"]
     command += ["--usage", "training", "--ruleset", "3.1.0", str(path)]
     return subprocess.run(
@@ -52,13 +55,18 @@ def test_mlperfs_checker_passes_our_log(run, tmp_path):
     pytest.importorskip("mlperf_logging", reason="needs the dev extra")
     path = tmp_path / "result_0.txt"
     mlperf.write(run, path, submission_benchmark="rnnt", submission_org="us")
+
     finished = check(path)
+
     assert finished.returncode == 0, finished.stderr
     assert "SUCCESS" in finished.stderr
+
     # The checker is no formality: without its end a run fails.
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if '"run_stop"' not in line))
+
     finished = check(path)
+
     assert finished.returncode == 1
     assert "'run_stop'" in finished.stderr
 
@@ -67,7 +75,9 @@ def test_our_benchmarks_own_rules_are_all_that_the_checker_lacks(run, tmp_path):
     pytest.importorskip("mlperf_logging", reason="needs the dev extra")
     path = tmp_path / "result_0.txt"
     mlperf.write(run, path)
+
     finished = check(path)
+
     assert finished.returncode == 1
     # It has gone through the rules for all benchmarks by then.
     assert re.search("FileNotFoundError.*open_tfasr.yaml", finished.stderr)
@@ -77,10 +87,13 @@ def test_the_syntax_of_every_line(run, tmp_path):
     path = tmp_path / "result_0.txt"
     mlperf.write(run, path)
     events = []
+
     for line in path.read_text().splitlines():
         prefix, _, text = line.partition(" ")
         assert prefix == ":::MLLOG"
+
         event = json.loads(text)
+
         assert set(event) == {
             "namespace",
             "time_ms",
@@ -93,9 +106,11 @@ def test_the_syntax_of_every_line(run, tmp_path):
         assert event["event_type"] in TYPES
         assert event["metadata"]["file"]
         assert event["metadata"]["lineno"] >= 1
+
         events.append(event)
 
     times = [event["time_ms"] for event in events]
+
     assert times == sorted(times)
     check_intervals(events)
 

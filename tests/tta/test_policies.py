@@ -30,15 +30,21 @@ def curve(*values, every_s=10.0):
 
 
 def test_a_crossing_lies_between_the_last_miss_and_the_first_hit():
-    found = bracket(curve(0.5, 0.3, 0.1), 0.15, window=1)
-    assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, 30.0, False)
-    assert found.interpolated_s == pytest.approx(27.5)
+    result = bracket(curve(0.5, 0.3, 0.1), 0.15, window=1)
+
+    assert (result.last_miss_s, result.first_hit_s, result.censored) == (
+        20.0,
+        30.0,
+        False,
+    )
+    assert result.interpolated_s == pytest.approx(27.5)
 
 
 def test_a_median_is_about_its_middle_evaluation():
-    found = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (20.0, 30.0, 40.0)
-    assert found.interpolated_s == pytest.approx(25.0)
+    result = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
+
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (20.0, 30.0, 40.0)
+    assert result.interpolated_s == pytest.approx(25.0)
 
 
 @settings(deadline=None, max_examples=200)
@@ -57,45 +63,64 @@ def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(
         AccuracyPoint(n, t, 0.1 * crossing_s / t) for n, t in enumerate(times, start=1)
     ]
     target = 0.1
-    found = bracket(points, target, window=window)
-    assert found.last_miss_s <= crossing_s * (1 + 1e-9)
-    assert found.censored == (
+
+    result = bracket(points, target, window=window)
+
+    assert result.last_miss_s <= crossing_s * (1 + 1e-9)
+    assert result.censored == (
         not first_sustained(points, target, window=window).reached
     )
-    if not found.censored:
-        assert crossing_s <= found.first_hit_s * (1 + 1e-9)
+
+    if not result.censored:
+        assert crossing_s <= result.first_hit_s * (1 + 1e-9)
+
         # And it is as narrow as the curve's evaluations allow.
         edges = [0.0, *times]
-        assert edges.index(found.first_hit_s) == edges.index(found.last_miss_s) + 1
+        assert edges.index(result.first_hit_s) == edges.index(result.last_miss_s) + 1
 
 
 def test_windows_of_an_even_number_have_their_middle_between_two_evaluations():
-    found = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
+    result = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
+
     # The first four have a median of 0.35 at 25 s, the last four one of 0.2 at 35 s.
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (25.0, 35.0, 50.0)
-    assert found.interpolated_s == pytest.approx(35 - 10 / 3)
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (25.0, 35.0, 50.0)
+    assert result.interpolated_s == pytest.approx(35 - 10 / 3)
 
 
 def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     assert bracket(curve(0.1), 0.2, window=1).interpolated_s is None
     assert bracket(curve(0.1), 0.2, window=1).last_miss_s == 0.0
-    found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (
-        0.0,
-        10.0,
-        None,
-    )
-    assert found.rule_s == 30.0
-    found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
+
+
+def test_a_first_window_that_hits_has_no_point_to_interpolate_from():
+    result = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
+
+    assert result.last_miss_s == 0.0
+    assert result.first_hit_s == 10.0
+    assert result.interpolated_s is None
+    assert result.rule_s == 30.0
+
+
+def test_the_bracket_is_about_the_middle_of_the_window():
+    result = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
+    assert (result.last_miss_s, result.first_hit_s, result.rule_s) == (10.0, 20.0, 30.0)
 
 
 def test_never_is_censored_at_the_last_evaluation():
-    found = bracket(curve(0.5, 0.4), 0.2, window=1)
-    assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, None, True)
+    result = bracket(curve(0.5, 0.4), 0.2, window=1)
+
+    assert (result.last_miss_s, result.first_hit_s, result.censored) == (
+        20.0,
+        None,
+        True,
+    )
     assert bracket([], 0.2, window=1).last_miss_s == 0.0
-    found = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.rule_s, found.censored) == (30.0, 40.0, True)
+
+
+def test_a_hit_without_half_a_window_behind_it_is_censored():
+    result = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
+
+    assert (result.last_miss_s, result.rule_s, result.censored) == (30.0, 40.0, True)
     assert bracket(curve(0.5, 0.1), 0.2, window=3).last_miss_s == 0.0
 
 
@@ -106,27 +131,29 @@ def test_nothing_is_interpolated_from_a_diverged_evaluation():
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.floats(0, 1), max_size=10), st.floats(0, 1), st.integers(1, 4))
 def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
-    found = bracket(curve(*values), target, window=window)
+    result = bracket(curve(*values), target, window=window)
     seconds = first_sustained(curve(*values), target, window=window).seconds
-    assert found.censored == (seconds is None)
+
+    assert result.censored == (seconds is None)
+
     if seconds is not None:
-        assert found.rule_s == seconds
-        early_s = seconds - 5.0 * (window - 1) - found.first_hit_s
+        assert result.rule_s == seconds
+
+        early_s = seconds - 5.0 * (window - 1) - result.first_hit_s
         # The first whole window may be about an evaluation before its middle.
         assert early_s == 0 or (early_s > 0 and seconds == 10.0 * window)
 
-    if found.interpolated_s is not None:
-        assert found.last_miss_s <= found.interpolated_s <= found.first_hit_s
+    if result.interpolated_s is not None:
+        assert result.last_miss_s <= result.interpolated_s <= result.first_hit_s
 
 
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
-    found = bracket(curve(0.5, 0.1), 0.3, window=window)
-    assert (found.last_miss_s, found.first_hit_s) == (
-        10.0,
-        20.0 if window == 1 else 15.0,
-    )
-    assert found.interpolated_s == 15.0
+    result = bracket(curve(0.5, 0.1), 0.3, window=window)
+
+    assert result.last_miss_s == 10.0
+    assert result.first_hit_s == 20.0 if window == 1 else 15.0
+    assert result.interpolated_s == 15.0
 
 
 @pytest.fixture
@@ -137,6 +164,7 @@ def events():
         "init_stop"
     ).wait(10)
     ledger.event("run_start")
+
     for epoch, cer in enumerate([0.3, 0.1, 0.2, 0.1, 0.1], start=1):
         ledger.event("epoch_start", epoch_num=epoch)
         ledger.step(1, wait_s=2, epoch=epoch).interval("sentences", 4).checkpoint(8)
@@ -166,8 +194,9 @@ def events():
     ],
 )
 def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
-    found, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
-    assert (found.epoch, found.seconds) == (epoch, seconds)
+    result, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
+
+    assert (result.epoch, result.seconds) == (epoch, seconds)
     assert bracket.rule_s == seconds
     assert bracket.last_miss_s < bracket.first_hit_s <= seconds
 
@@ -175,19 +204,23 @@ def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
 def test_algoperfs_printed_rule_names_all_that_it_leaves_out():
     words = {"init": "initialisation", "checkpoint": "checkpoints", "lost_work": "lost"}
     policy = POLICIES["algoperf"]
+
     named = {words.get(name, name) for name in policy.excluded - set(EVALUATION)} | {
         "evaluation"
     }
+
     assert {word for word in named if word not in policy.rule} == set()
 
 
 def test_lost_work_is_counted_by_all_but_algoperf():
     ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint().step(100)
     events = ledger.resume(down_s=9, from_step=1, init_s=10).epoch(1, 0.1).end().events
+
     times = {
         name: one.time_to_accuracy(Timeline(events), 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     assert times == {"paper": 115, "mlperf": 114, "algoperf": 4, "dawnbench": 115}
 
 
@@ -202,6 +235,7 @@ def test_an_unknown_policy_is_refused():
 @given(ledgers())
 def test_the_papers_policy_is_the_plain_clock(ledger):
     timeline = Timeline(ledger.events)
+
     assert PAPER.times_s(timeline) == timeline.elapsed_s
 
 
@@ -212,6 +246,7 @@ def test_no_clock_runs_backwards_or_faster_than_the_runs_own(ledger):
     own = timeline.elapsed_s
     for one in POLICIES.values():
         times = one.times_s(timeline)
+
         for i in range(1, len(own)):
             assert times[i] >= times[i - 1] - 1e-9
             assert times[i] - times[i - 1] <= own[i] - own[i - 1] + 1e-9
@@ -240,6 +275,7 @@ def overlapped(*, policy, window=1, until=0.1):
     )
     ledger.event("run_start")
     cers = [0.3, 0.1, 0.1]
+
     for epoch in (1, 2, 3):
         ledger.event("epoch_start", epoch_num=epoch)
         if epoch > 1:
@@ -254,8 +290,9 @@ def overlapped(*, policy, window=1, until=0.1):
 
     decoded(ledger, 3, cers[2])
     line = Timeline(ledger.end().events)
-    found, bracket = policy.time_to_accuracy(line, until, window=window)
-    return found.seconds, bracket
+    result, bracket = policy.time_to_accuracy(line, until, window=window)
+
+    return result.seconds, bracket
 
 
 def decoded(ledger, epoch, cer):
@@ -282,12 +319,11 @@ def test_an_overlapped_evaluation_is_read_at_the_time_of_its_weights_or_of_its_r
     name, first, second
 ):
     assert overlapped(policy=POLICIES[name], until=0.3)[0] == first
+
     seconds, bracket = overlapped(policy=POLICIES[name])
-    assert (seconds, bracket.last_miss_s, bracket.first_hit_s) == (
-        second,
-        first,
-        second,
-    )
+    assert seconds == second
+    assert bracket.last_miss_s == first
+    assert bracket.first_hit_s == second
 
 
 def born(ledger, age_s):
@@ -300,10 +336,12 @@ def born(ledger, age_s):
 def test_dawnbench_and_what_is_charged_begin_with_the_process():
     ledger = born(LedgerBuilder().begin(init_s=2), 5)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
+
     times = {
         name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     # 5 s of imports, 2 s of initialisation from the model's creation on, 2 s of steps.
     assert times == {"paper": 4, "mlperf": 2, "algoperf": 2, "dawnbench": 9}
     assert line.wall_s == 9
@@ -315,10 +353,12 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
     ledger = born(LedgerBuilder().begin(init_s=1), 4).step(2).checkpoint().step(16)
     ledger = born(ledger.resume(down_s=100, from_step=1, init_s=8), 4)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
+
     times = {
         name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     # 1 + 2 + 16 + 4 + 8 + 2 = 33 s from the model's creation on.
     assert times == {
         "paper": 33,
@@ -326,6 +366,7 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
         "algoperf": 4,
         "dawnbench": 33 + 4,
     }
+
     spent = {name: s for name, s in line.interval_seconds().items() if s}
     assert spent == {"init": 4 + 1 + 4 + 8, "train": 4, "lost_work": 16}
 
@@ -333,6 +374,7 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
 def test_a_process_counts_only_from_its_predecessors_end():
     ledger = LedgerBuilder().begin().step(2).checkpoint()
     ledger = born(ledger.resume(down_s=3, from_step=1), 60)
+
     assert Timeline(ledger.step(1).events).wall_s == 2 + 3 + 1
 
 
@@ -341,6 +383,7 @@ def test_a_policy_of_ones_own_is_asked_for_by_its_name():
         PAPER, name="mine", excluded=frozenset({"init"}), window=1
     )
     line = Timeline(LedgerBuilder().begin(init_s=2).epoch(1, 0.1).end().events)
+
     assert mine.time_to_accuracy(line, 0.1)[0].seconds == 2
     with pytest.raises(ValueError, match=r"intervals.*\['breaks'\].*'mine'"):
         dataclasses.replace(mine, excluded=frozenset({"breaks"}))
@@ -359,8 +402,10 @@ def test_what_comes_before_the_first_evaluation_is_no_evaluation():
         "eval_stop", epoch_num=1
     )
     events = ledger.event("epoch_stop", epoch_num=1).end().events
-    found, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
-    assert found.seconds == 6
+
+    result, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
+
+    assert result.seconds == 6
 
 
 def accuracy_curve(events, metric):
@@ -376,11 +421,13 @@ def run_of(*cers, **epoch):
     ledger = LedgerBuilder().begin(init_s=2)
     for number, cer in enumerate(cers, start=1):
         ledger.epoch(number, cer, **epoch)
+
     return ledger.end().events
 
 
 def test_the_curve_has_a_point_at_the_end_of_each_epoch():
     points = accuracy_curve(run_of(0.5, 0.25, forward_s=3), "cer")
+
     assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [
         (1, 7.0, 0.5),
         (2, 12.0, 0.25),
@@ -390,14 +437,13 @@ def test_the_curve_has_a_point_at_the_end_of_each_epoch():
 
 
 def test_the_median_of_three_epochs_decides_not_the_first_crossing():
-    found = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
-    assert (found.epoch, found.seconds, found.value, found.reached) == (
-        4,
-        10.0,
-        0.09,
-        True,
-    )
-    assert found.minutes == pytest.approx(10 / 60)
+    result = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
+
+    assert result.epoch == 4
+    assert result.seconds == 10.0
+    assert result.value == 0.09
+    assert result.reached is True
+    assert result.minutes == pytest.approx(10 / 60)
 
 
 def test_the_target_itself_is_good_enough():
@@ -409,14 +455,13 @@ def test_fewer_than_three_epochs_decide_nothing():
 
 
 def test_never_has_neither_time_nor_epoch():
-    found = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
-    assert (found.seconds, found.minutes, found.epoch, found.value) == (
-        None,
-        None,
-        None,
-        None,
-    )
-    assert (found.metric, found.target, found.window) == ("cer", 0.1, 3)
+    result = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
+
+    assert result.seconds is None
+    assert result.minutes is None
+    assert result.epoch is None
+    assert result.value is None
+    assert (result.metric, result.target, result.window) == ("cer", 0.1, 3)
 
 
 def test_another_metric_and_another_window():
@@ -437,6 +482,7 @@ def test_a_diverged_evaluation_meets_no_target(value):
 
 def test_an_epoch_that_never_ended_is_no_point():
     events = run_of(0.3, 0.2)
+
     assert len(accuracy_curve(events[:-2], "cer")) == 1
 
 
@@ -444,7 +490,9 @@ def test_a_lost_evaluation_is_superseded_and_the_lost_time_counted():
     ledger = LedgerBuilder().begin(init_s=2).epoch(1, 0.3).checkpoint().epoch(2, 0.01)
     ledger.resume(down_s=500, from_step=2, init_s=1)
     events = ledger.epoch(2, 0.2).epoch(3, 0.1).epoch(4, 0.1).end().events
+
     points = accuracy_curve(events, "cer")
+
     assert [(p.epoch, p.value) for p in points] == [
         (1, 0.3),
         (2, 0.2),
@@ -477,19 +525,21 @@ rates = st.lists(st.floats(0, 1.5, allow_nan=False), max_size=12)
 @settings(deadline=None, max_examples=100)
 @given(rates, st.floats(0, 1), st.integers(1, 5))
 def test_it_is_the_first_epoch_at_which_the_rule_holds(cers, target, window):
-    found = time_to_accuracy(run_of(*cers), target, window=window)
+    result = time_to_accuracy(run_of(*cers), target, window=window)
     holds = [
         last
         for last in range(window, len(cers) + 1)
         if statistics.median(cers[last - window : last]) <= target
     ]
-    assert found.epoch == (holds[0] if holds else None)
+
+    assert result.epoch == (holds[0] if holds else None)
 
 
 @settings(deadline=None, max_examples=100)
 @given(rates, st.floats(0, 1), st.floats(0, 0.5))
 def test_an_easier_target_is_never_reached_later(cers, target, easier):
     hard, easy = (time_to_accuracy(run_of(*cers), t) for t in (target, target + easier))
+
     assert not hard.reached or easy.seconds <= hard.seconds
 
 
@@ -506,6 +556,7 @@ def test_an_easier_target_is_never_reached_later(cers, target, easier):
 )
 def test_a_training_that_stops_at_its_targets_asks_the_same_rule(cers, met):
     history = [{"cer": cer, "wer": 2 * cer} for cer in cers]
+
     assert rule_met(history, [("cer", 0.1)]) is met
     assert not rule_met(history, [("cer", 0.1), ("wer", 0.0)])
     assert not rule_met(history, [])
@@ -524,11 +575,13 @@ def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(
     ]
     arrived = first_sustained(points, target, window=window).epoch
     history = [{"cer": value} for value in values]
+
     stops = [
         n
         for n in range(len(values) + 1)
         if rule_met(history[:n], [("cer", target)], window)
     ]
+
     assert arrived == (stops[0] if stops else None)
 
 
@@ -547,20 +600,23 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
         for n, value in enumerate(values, start=1)
     ]
     first = next((point for point in points if point.value <= target), None)
-    found = first_sustained(points, target, window=1)
+    result = first_sustained(points, target, window=1)
     limits = bracket(points, target, window=1)
     history = [{"cer": value} for value in values]
+
     stops = [
         n
         for n in range(len(values) + 1)
         if rule_met(history[:n], [("cer", target)], 1, per_epoch)
     ]
+
     if first is None:
-        assert not found.reached
+        assert not result.reached
         assert limits.censored
     else:
         number = points.index(first) + 1
-        assert (found.epoch, found.seconds) == (first.epoch, first.elapsed_s)
+
+        assert (result.epoch, result.seconds) == (first.epoch, first.elapsed_s)
         assert (limits.first_hit_s, limits.read_s) == (float(number), float(number))
         assert limits.last_miss_s == number - 1
 
@@ -574,22 +630,34 @@ def test_a_longer_window_covers_as_many_epochs_on_any_grid(finer, window):
         AccuracyPoint(n / per_epoch, float(n), value, per_epoch)
         for n, value in enumerate(values, start=1)
     ]
-    found = first_sustained(points, target, window=window)
-    if found.reached:
-        assert found.epoch >= window
+
+    result = first_sustained(points, target, window=window)
+
+    if result.reached:
+        assert result.epoch >= window
+
     covered = evaluations_in(window, per_epoch)
+
     assert 0 <= covered - window * per_epoch <= 1
     assert covered % 2 == 1 or per_epoch == 1
 
 
 def test_a_notebook_is_told_the_rule_and_the_time():
     two = time_to_accuracy(run_of(0.5, 0.1, 0.1), 0.2, window=2)._repr_html_()
+
     assert "by the median of 2" in two
     assert "<td>median of 2</td>" in two
     assert "8 s, at epoch 3" in two
+
+
+def test_a_notebook_names_the_first_crossing():
     first = time_to_accuracy(run_of(0.5, 0.1), 0.2, window=1)._repr_html_()
     assert "by the first crossing" in first
+
+
+def test_a_notebook_says_never_without_a_rule():
     never = time_to_accuracy(run_of(0.5, 0.4, 0.3), 0.2)._repr_html_()
+
     assert "never" in never
     assert "<td>median of 3</td>" not in never
 

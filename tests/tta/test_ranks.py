@@ -20,6 +20,7 @@ from tfasr.tta.ranks import (
 
 
 def exact(times):
+    """Times that are known without a bracket."""
     times = np.array(times, float)
     return times, times
 
@@ -29,20 +30,26 @@ def test_exact_times_have_the_usual_test_of_groups(ones, others):
     rng = np.random.default_rng(ones)
     first = rng.standard_normal(ones)
     second = 0.5 + rng.standard_normal(others)
-    found = compare_ends(exact(first), exact(second), "groups", 0.95)
-    assert found.p_value == pytest.approx(
+
+    comparison = compare_ends(exact(first), exact(second), "groups", 0.95)
+
+    assert comparison.p_value == pytest.approx(
         mannwhitneyu(first, second, method="exact").pvalue
     )
-    assert found.estimate == pytest.approx(np.median(second[:, None] - first[None]))
+    assert comparison.estimate == pytest.approx(
+        np.median(second[:, None] - first[None])
+    )
 
 
 def test_large_groups_have_the_normal_distribution():
     rng = np.random.default_rng(1)
     first = rng.standard_normal(80)
     second = 0.2 + rng.standard_normal(70)
-    found = compare_ends(exact(first), exact(second), "groups", 0.95)
+
+    comparison = compare_ends(exact(first), exact(second), "groups", 0.95)
     usual = mannwhitneyu(first, second, method="exact").pvalue
-    assert found.p_value == pytest.approx(usual, rel=0.01)
+
+    assert comparison.p_value == pytest.approx(usual, rel=0.01)
 
 
 @pytest.mark.parametrize("pairs", [6, 9, 20])
@@ -50,8 +57,10 @@ def test_exact_times_have_the_usual_test_of_pairs(pairs):
     rng = np.random.default_rng(pairs)
     first = rng.standard_normal(pairs)
     second = 0.5 + rng.standard_normal(pairs)
-    found = compare_ends(exact(first), exact(second), "pairs", 0.95)
-    assert found.p_value == pytest.approx(
+
+    comparison = compare_ends(exact(first), exact(second), "pairs", 0.95)
+
+    assert comparison.p_value == pytest.approx(
         wilcoxon(second - first, method="exact").pvalue
     )
 
@@ -77,6 +86,7 @@ def test_the_smallest_p_values_by_hand():
 )
 def test_distributions_are_symmetric_and_end_at_1(test, sizes):
     shares = order_distribution(test, *sizes)
+
     assert shares[-1] == pytest.approx(1)
     assert shares[:-1] + shares[-2::-1] == pytest.approx(np.ones(shares.size - 1))
 
@@ -103,30 +113,39 @@ def test_wherever_the_times_lie_they_are_no_less_decided(first, second, places, 
         known.append((low, low + width))
         true.append(exact(low + width * places[8 * side : 8 * side + len(group)]))
 
-    found = compare_ends(*known, test, 0.95)
+    comparison = compare_ends(*known, test, 0.95)
     exactly = compare_ends(*true, test, 0.95)
-    assert found.p_value >= exactly.p_value - 1e-12
-    assert found.low <= exactly.low + 1e-9
-    assert found.high >= exactly.high - 1e-9
-    assert (found.p_value < 0.05) == (found.low > 0 or found.high < 0)
+
+    assert comparison.p_value >= exactly.p_value - 1e-12
+    assert comparison.low <= exactly.low + 1e-9
+    assert comparison.high >= exactly.high - 1e-9
+    assert (comparison.p_value < 0.05) == (comparison.low > 0 or comparison.high < 0)
 
 
 def test_runs_without_a_time_have_open_ends():
     low, high = log_ends(
         [Bracket(2, 3, None), Bracket(0, 3, None), Bracket(5, None, None)]
     )
+
     assert low == pytest.approx([math.log(2), -math.inf, math.log(5)])
     assert high == pytest.approx([math.log(3), math.log(3), math.inf])
+
+
+def test_a_time_of_zero_is_open_below():
     low, high = log_ends([Bracket(0.0, 0.0, None)])
     assert (low[0], high[0]) == (-math.inf, math.log(1e-3))
 
 
-def test_ratios_by_hand():
+def test_ratios_of_groups_are_those_computed_by_hand():
     least, greatest = log_ratios(exact([0, 1]), exact([4, 8]), "groups")
     assert least.tolist() == greatest.tolist() == [3, 4, 7, 8]
+
+
+def test_ratios_of_pairs_are_those_computed_by_hand():
     # Ratios of pairs 4 and 7, and the mean of both
     least, _ = log_ratios(exact([0, 1]), exact([4, 8]), "pairs")
     assert least.tolist() == [4, 5.5, 7]
+
     wide, _ = log_ratios(
         (np.array([0.0]), np.array([1.0])), (np.array([4.0]), np.array([9.0])), "pairs"
     )
@@ -137,9 +156,11 @@ def test_many_comparisons_at_once_are_those_of_each():
     rng = np.random.default_rng(0)
     low = rng.integers(1, 9, (2, 4, 6)).astype(float)
     groups = [(each, each + 1) for each in low]
+
     for test in ("groups", "pairs"):
         together = compare_ends(*groups, test, 0.9)
         for index in range(4):
             alone = compare_ends(*((a[index], b[index]) for a, b in groups), test, 0.9)
+
             for name in ("estimate", "low", "high", "p_value", "sign"):
                 assert getattr(together, name)[index] == getattr(alone, name)

@@ -12,16 +12,19 @@ from tfasr.tta.run import load_run
 
 @pytest.fixture
 def run(tmp_path):
+    """A run that was resumed once and whose folder's name needs escaping."""
     ledger = LedgerBuilder().begin(init_s=2, targets=[["cer", 0.25]])
     ledger.epoch(1, 0.5, train_s=1.0, loss=9.0, decode_s=3.0).checkpoint()
     ledger.step(5.0, epoch=2)  # lost
     ledger.resume(down_s=100, from_step=2).epoch(2, 0.25, train_s=2.0).epoch(3, 0.2)
+
     return load_run(ledger.end().write(tmp_path / "<run>"))
 
 
 def test_the_accuracy_curve_as_a_data_frame(run):
     pytest.importorskip("pandas", reason="needs the notebook extra")
     frame = run.to_dataframe()
+
     assert list(frame.columns) == ["epoch", "elapsed_s", "cer", "wer", "loss"]
     assert list(frame["epoch"]) == [1, 2, 3]
     assert list(frame["elapsed_s"]) == [7.0, 16.0, 18.0]
@@ -34,6 +37,7 @@ def test_the_accuracy_curve_as_a_data_frame(run):
 def test_the_steps_that_count_as_a_data_frame(run):
     pytest.importorskip("pandas", reason="needs the notebook extra")
     frame = run.steps_to_dataframe()
+
     assert list(frame["step"]) == [1, 2, 3, 4, 5, 6]
     assert list(frame["epoch"]) == [1, 1, 2, 2, 3, 3]
     assert list(frame["elapsed_s"]) == [3.0, 4.0, 14.0, 16.0, 17.0, 18.0]
@@ -44,6 +48,7 @@ def test_the_steps_that_count_as_a_data_frame(run):
 def test_empty_runs_have_empty_frames_with_columns(tmp_path):
     pytest.importorskip("pandas", reason="needs the notebook extra")
     run = load_run(LedgerBuilder().begin().write(tmp_path / "run"))
+
     assert list(run.to_dataframe().columns) == ["epoch", "elapsed_s"]
     assert "train_s" in run.steps_to_dataframe().columns
     assert len(run.steps_to_dataframe()) == 0
@@ -51,6 +56,7 @@ def test_empty_runs_have_empty_frames_with_columns(tmp_path):
 
 def test_what_a_notebook_shows_of_a_run(run):
     html = run._repr_html_()
+
     assert "&lt;run&gt;" in html
     assert "<run>" not in html
     assert "18 s, at epoch 3" in html
@@ -59,11 +65,16 @@ def test_what_a_notebook_shows_of_a_run(run):
 
 
 def test_what_a_notebook_shows_of_a_time_to_accuracy(run):
-    found = run.time_to_accuracy(cer=0.25)
-    assert found.summary == "18 s, at epoch 3"
-    assert "median of 3" in found._repr_html_()
-    assert "18 s, at epoch 3" in found._repr_html_()
+    result = run.time_to_accuracy(cer=0.25)
+
+    assert result.summary == "18 s, at epoch 3"
+    assert "median of 3" in result._repr_html_()
+    assert "18 s, at epoch 3" in result._repr_html_()
+
+
+def test_a_notebook_says_never_where_the_target_was_not_reached(run):
     never = run.time_to_accuracy(cer=0.01, window=1)
+
     assert never.summary == "never"
     assert "first crossing" in never._repr_html_()
 
@@ -71,6 +82,7 @@ def test_what_a_notebook_shows_of_a_time_to_accuracy(run):
 def test_lower_is_better_unless_it_is_said():
     error = Metric()
     accuracy = Metric("higher")
+
     assert (error.better, error.rate, error.label) == ("lower", False, "")
     assert [error.met(value, 0.5) for value in (0.4, 0.5, 0.6)] == [True, True, False]
     assert [accuracy.met(value, 0.5) for value in (0.4, 0.5, 0.6)] == [
@@ -125,6 +137,7 @@ def test_a_fraction_may_be_all_or_nothing():
 def test_a_name_with_two_meanings_is_refused_with_both():
     number = {"of_this_test": {"rate": False, "better": "higher"}}
     metrics = Metrics.of(number, "one/run")
+
     with pytest.raises(
         UsageError, match=r"as a fraction \(higher is better\), one/run as a number"
     ):
@@ -140,6 +153,7 @@ def test_reading_a_run_teaches_others_nothing(tmp_path):
         metrics={"bleu": {"better": "higher", "rate": True, "label": "BLEU"}},
     )
     scored.epoch(1, 0.5).event("tracked_stats", {"bleu": 0.4}, epoch_num=1)
+
     run = load_run(scored.end().write(tmp_path / "scored"))
     other = load_run(LedgerBuilder().begin().end().write(tmp_path / "other"))
 
@@ -154,22 +168,23 @@ def test_reading_a_run_teaches_others_nothing(tmp_path):
 
 @pytest.fixture
 def run_dir(tmp_path):
+    """The folder of a run of three epochs that meets CER 10 % after 8 s."""
     ledger = LedgerBuilder().begin(
         init_s=2, targets=[["cer", 0.1]], comparability={"beam": 8}
     )
     for epoch, cer in enumerate([0.5, 0.1, 0.1], start=1):
         ledger.epoch(epoch, cer, loss=1 / epoch)
+
     return ledger.end().write(tmp_path / "large")
 
 
 def test_a_run_answers_from_its_ledger_alone(run_dir):
     run = load_run(run_dir)
-    assert (run.name, run.cut, run.status, run.sessions) == (
-        "large",
-        False,
-        "success",
-        1,
-    )
+
+    assert run.name == "large"
+    assert run.cut is False
+    assert run.status == "success"
+    assert run.sessions == 1
     assert run.time_to_accuracy(cer=0.1).seconds == 8.0
     assert run.targets == [("cer", 0.1)]
     assert run.comparability == {"beam": 8}
@@ -177,14 +192,18 @@ def test_a_run_answers_from_its_ledger_alone(run_dir):
     assert run.intervals["train"] == 6.0
     assert run.intervals_until(4)["train"] == 2.0
     assert run.throughput(0).utterances_per_s == 4.0
-    assert (run.config, run.operative_config, run.system, run.hypotheses) == (
-        None,
-        None,
-        {},
-        [],
-    )
+    assert run.config is None
+    assert run.operative_config is None
+    assert run.system == {}
+    assert run.hypotheses == []
     assert run.utilisation("gpu") == {}
+
+
+def test_a_run_has_its_steps_in_order(run_dir):
+    run = load_run(run_dir)
+
     steps = run.timeline.steps
+
     assert step_numbers(run) == [1, 2, 3, 4, 5, 6]
     assert [run.elapsed_s[index] for index in steps.indices] == [3, 4, 5, 6, 7, 8]
     assert steps.column("loss").tolist() == pytest.approx(
@@ -199,11 +218,15 @@ def test_a_run_reads_what_lies_beside_the_ledger(run_dir):
     (run_dir / "cpu.csv").write_text("time_ms,cpu_percent\n10,50.5\n20,\n30,9")
     (run_dir / "hypotheses").mkdir()
     (run_dir / "hypotheses" / "epoch-1.jsonl").write_text("{}\n")
+
     run = load_run(run_dir)
+
     assert (run.config, run.operative_config) == ("x = 1\n", "x = 1\ny = 2\n")
     assert run.system == {"cpus": 2}
     assert [path.name for path in run.hypotheses] == ["epoch-1.jsonl"]
+
     cpu = run.utilisation("cpu")
+
     assert cpu["time_ms"].tolist() == [10, 20, 30]
     np.testing.assert_array_equal(cpu["cpu_percent"], [50.5, np.nan, 9])
 
@@ -211,6 +234,7 @@ def test_a_run_reads_what_lies_beside_the_ledger(run_dir):
 @pytest.mark.parametrize("content", ["", "time_ms,cpu_percent\n"])
 def test_a_sampler_that_wrote_nothing_yet(run_dir, content):
     (run_dir / "cpu.csv").write_text(content)
+
     assert all(
         column.size == 0 for column in load_run(run_dir).utilisation("cpu").values()
     )
@@ -224,7 +248,9 @@ def test_one_target_is_asked_for_at_a_time(run_dir):
 def test_a_ledger_cut_in_mid_line_is_used_up_to_there(run_dir):
     with (run_dir / "events.jsonl").open("a") as file:
         file.write('{"key": "run_s')
+
     run = load_run(run_dir)
+
     assert run.cut
     assert run.time_to_accuracy(cer=0.1).reached
 
@@ -232,38 +258,61 @@ def test_a_ledger_cut_in_mid_line_is_used_up_to_there(run_dir):
 def test_a_resumed_run_without_an_end_is_unfinished(tmp_path):
     ledger = LedgerBuilder().begin().event("run_stop", status="aborted")
     assert load_run(ledger.write(tmp_path)).status == "aborted"
+
     run = load_run(ledger.resume(down_s=1, from_step=None).write(tmp_path))
     assert (run.status, run.sessions) == ("unfinished", 2)
 
 
-def test_other_files_and_empty_ledgers_are_refused(tmp_path):
+def test_a_missing_folder_is_no_run(tmp_path):
     with pytest.raises(UsageError, match="which does not exist"):
         load_run(tmp_path / "nowhere")
+
+
+def test_a_file_is_no_run(tmp_path):
     (tmp_path / "file").touch()
+
     with pytest.raises(UsageError, match="which is a file"):
         load_run(tmp_path / "file")
+
+
+def test_a_folder_without_a_ledger_is_no_run(tmp_path):
     with pytest.raises(UsageError, match=r"must hold events\.jsonl"):
         load_run(tmp_path)
+
+
+def test_an_empty_ledger_is_refused(tmp_path):
     (tmp_path / "events.jsonl").touch()
+
     with pytest.raises(UsageError, match="no events"):
         load_run(tmp_path)
+
+
+def test_an_event_without_a_time_is_refused(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"key": "a", "time_ms": "soon"}\n' * 2)
+
     with pytest.raises(UsageError, match="time_ms must be a finite number"):
         load_run(tmp_path)
+
+
+def test_a_line_that_is_no_event_is_refused_by_its_number(tmp_path):
     (tmp_path / "events.jsonl").write_text('garbage\n{"key": "a", "time_ms": 1}\n')
+
     with pytest.raises(UsageError, match="Line 1 "):
         load_run(tmp_path)
 
 
 def test_a_run_without_steps_has_no_losses(tmp_path):
     steps = load_run(LedgerBuilder().begin().write(tmp_path)).timeline.steps
+
     assert len(steps) == steps.at_us.size == steps.column("loss").size == 0
 
 
 def test_what_a_run_shows_of_itself(run_dir):
     run = load_run(run_dir)
     assert "tracked_stats" not in repr(run)
+
     html = run._repr_html_()
+
     assert "<td>6.0 s, 75.0 %</td>" in html
     assert "<td>8 s, at epoch 3</td>" in html
 
@@ -273,5 +322,6 @@ def test_what_a_run_shows_of_itself(run_dir):
 )
 def test_facts_of_a_machine_are_objects(run_dir, content):
     (run_dir / "run.json").write_text(json.dumps(content))
+
     with pytest.raises(UsageError, match=r"run\.json must be JSON objects"):
         _ = load_run(run_dir).system

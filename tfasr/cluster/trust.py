@@ -1,4 +1,9 @@
-"""The secret that a cluster's workers share, and the certificates that follow from it."""
+"""The secret that a cluster's workers share, and the certificates that follow from it.
+
+`tfasr.cluster.stream` encrypts with these certificates whatever a chief and its workers
+send each other. Synchronous training leaves sending to TensorFlow, which encrypts
+nothing: `check_trusted` makes the user allow that.
+"""
 
 import datetime
 import functools
@@ -10,19 +15,40 @@ from typing import Any
 from tfasr.cluster.description import Cluster, host_of
 from tfasr.errors import UsageError
 
+# Environment variables: the secret, and "1" if all machines that reach the ports are
+# trusted.
 SECRET = "TFASR_CLUSTER_SECRET"
 TRUSTED = "TFASR_CLUSTER_TRUSTED"
+
 # Any client can fetch a certificate from the port and try secrets against it, so the
 # secret must be too long to be found.
 _FEWEST_BITS = 128
+
 # With fewer different characters, a secret of that length isn't random.
 _FEWEST_DIFFERENT = 8
+
+# All certificates carry this name, and clients expect it whatever the chief's address
+# is.
+CERTIFIED_NAME = "tfasr"
+
+# A host's clock plays no part: only the secret makes a certificate valid.
+_VALID_FROM = datetime.datetime(1970, 1, 1)
+_VALID_UNTIL = datetime.datetime(9999, 12, 31)
+
+# The number of private keys of the curve P-256, plus 1. Source: NIST SP 800-186,
+# 3.2.1.3.
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def shared_secret(
     cluster: Cluster, environment: Mapping[str, str], *, needed: bool
 ) -> bytes:
     """Returns the secret that all workers of a cluster know; b"" without one.
+
+    Args:
+        cluster: the workers.
+        environment: the process's environment variables.
+        needed: whether workers on several hosts must have one.
 
     Raises:
         UsageError: if it is too short, or ``needed`` between several hosts and missing.
@@ -34,60 +60,78 @@ def shared_secret(
     bits = _most_bits(secret)
     if bits < _FEWEST_BITS:
         raise UsageError(
-            f"{SECRET} must hold a random secret of at least {_FEWEST_BITS} bits, the same for "
-            f"workers on all hosts. Received: {len(secret)} characters, which hold at most {bits} "
-            f"bits. Make one with: export {SECRET}=$(openssl rand -hex 32)"
+            f"{SECRET} must hold a random secret of at least {_FEWEST_BITS} bits, the "
+            f"same for workers on all hosts. Received: {len(secret)} characters, which "
+            f"hold at most {bits} bits. Make one with: export {SECRET}=$(openssl rand "
+            "-hex 32)"
         )
 
     return secret.encode(errors="surrogateescape")
 
 
 def _most_bits(secret: str) -> int:
-    """The bits of a secret whose characters were drawn at random from hex digits or base64."""
+    """Returns the bits of a secret if its characters were drawn at random.
+
+    They come from the 16 hex digits or else from the 64 characters of base64.
+    """
     different = set(secret)
+    bits_each = 6
     if len(different) < _FEWEST_DIFFERENT:
-        return len(secret)
-    bits_each = 4 if different <= set(string.hexdigits) else 6
+        bits_each = 1
+    elif different <= set(string.hexdigits):
+        bits_each = 4
+
     return bits_each * len(secret)
 
 
 def check_trusted(cluster: Cluster, environment: Mapping[str, str]) -> None:
-    """Raises UsageError before synchronous training on several hosts, unless the user
-    accepts it.
+    """Checks that the user accepts synchronous training on several hosts.
 
     TensorFlow's servers ask for no password and encrypt nothing.
+
+    Args:
+        cluster: the workers.
+        environment: the process's environment variables.
+
+    Raises:
+        UsageError: unless all workers are on one host or the variable `TRUSTED` is "1".
     """
-    one_host = len({host_of(address) for address in cluster.addresses}) == 1
-    if environment.get(TRUSTED) != "1" and not one_host and not on_loopback(cluster):
+    if environment.get(TRUSTED) == "1":
+        return
+
+    one_host = len(_hosts(cluster)) == 1
+    if not one_host and not on_loopback(cluster):
         raise UsageError(
-            "Synchronous training between hosts must be allowed, as it opens ports without a "
-            f"password. Received: {len(cluster.addresses)} workers without {TRUSTED}=1. Set it for "
-            "all workers if only machines that you trust reach these ports; otherwise train in "
-            f"rounds, encrypted: bind TrainingConfig.exchange = 'local' and set {SECRET}."
+            "Synchronous training between hosts must be allowed, as it opens ports "
+            f"without a password. Received: {cluster.size} workers without "
+            f"{TRUSTED}=1. Set it for all workers if only machines that you trust reach "
+            "these ports; otherwise train in rounds, encrypted: bind "
+            f"TrainingConfig.exchange = 'local' and set {SECRET}."
         )
 
 
 def on_loopback(cluster: Cluster) -> bool:
-    hosts = {host_of(address) for address in cluster.addresses}
-    return all(host == "localhost" or host.startswith("127.") for host in hosts)
+    """Whether all workers are on this machine and no other one can reach them."""
+    return all(
+        host == "localhost" or host.startswith("127.") for host in _hosts(cluster)
+    )
 
 
-# All certificates carry this name, and clients expect it whatever the chief's address
-# is.
-CERTIFIED_NAME = "tfasr"
-# A host's clock plays no part: only the secret makes a certificate valid.
-_VALID_FROM = datetime.datetime(1970, 1, 1)
-_VALID_UNTIL = datetime.datetime(9999, 12, 31)
+def _hosts(cluster: Cluster) -> set[str]:
+    return {host_of(address) for address in cluster.addresses}
 
 
 @functools.cache
 def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
-    """Makes a key and a certificate for this process's role, chief or worker, in PEM.
+    """Makes a key and a certificate for this process's role, chief or worker.
 
     The certificate is signed by the cluster's authority, whose key follows from the
     secret and the workers' addresses: every process makes it for itself, and no process
-    without the secret can. The third value is the authority's own certificate, by which
-    the other side's is checked.
+    without the secret can.
+
+    Returns:
+        The key, the certificate, and the authority's own certificate, by which the
+        other side's is checked; all in PEM.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -101,6 +145,7 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
     def signed(
         subject: x509.Name, public: Any, *extensions: x509.ExtensionType
     ) -> bytes:
+        """Returns a certificate of the authority in PEM."""
         builder = x509.CertificateBuilder(
             issuer_name=authority_name,
             subject_name=subject,
@@ -144,9 +189,6 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
             x509.BasicConstraints(ca=True, path_length=0),
         ),
     )
-
-
-_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def _scalar(secret: bytes, cluster: Cluster) -> int:

@@ -17,6 +17,7 @@ from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import trained
 
+# An example for ``tfasr help bench``, under "", and for each subcommand.
 EXAMPLES = {
     "": "bench --gin_file bench/ds2_small.gin",
     "decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
@@ -25,7 +26,9 @@ EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of workloads that a preset describes, and the subcommands."""
     add = parser.add_argument
+    # Workloads with flags of their own are subcommands.
     by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
     purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
@@ -61,8 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
 
     for name, (declare, run_it) in SUBCOMMANDS.items():
+        # A subcommand's docstring is its help, as a command's file's is.
         description = inspect.getdoc(run_it) + "\n"
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
+
         subcommand = subcommands.add_parser(name, help=summary, description=description)
         declare(subcommand)
         subcommand.add_argument(
@@ -72,13 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs a subcommand or a preset's workload, and prints its tables."""
+    """Runs a subcommand or a preset's workload, and prints its tables; returns 0."""
     if arguments.subcommand is not None:
         text = arguments.run_subcommand(arguments)
     elif arguments.gin_file is None:
         raise UsageError(
-            f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
-            "preset with --gin_file, such as bench/ds2_small.gin. Received: neither."
+            f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a "
+            "workload's preset with --gin_file, such as bench/ds2_small.gin. "
+            "Received: neither."
         )
     else:
         from tfasr.bench.perform import bench_preset
@@ -101,7 +107,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
-    """Runs one workload as its flags configure it, and returns its tables."""
+    """Runs one workload as its flags configure it, and returns its tables.
+
+    Args:
+        arguments: the flags, of which ``--out`` and ``--format`` are used here.
+        name: the workload's.
+        config: an instance of the workload's config class.
+        context: the files that it reads and writes.
+    """
     from tfasr.bench.perform import run_workload
 
     return run_workload(
@@ -110,13 +123,18 @@ def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> 
 
 
 def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
-    """Returns the integers of a flag such as ``--batch 8,16``."""
+    """Returns the integers of a flag such as ``--batch 8,16``.
+
+    Raises:
+        UsageError: if it has anything else.
+    """
     text = getattr(arguments, flag)
     try:
         return tuple(int(number) for number in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--{flag} must be integers separated by commas, such as 8,16. Received: {text!r}."
+            f"--{flag} must be integers separated by commas, such as 8,16. "
+            f"Received: {text!r}."
         ) from error
 
 
@@ -126,8 +144,10 @@ def _joined(values: Iterable) -> str:
 
 
 def _decoder_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds where log-probabilities come from, and the decoders to measure on them."""
     add = parser.add_argument
     defaults = DecoderBenchConfig()
+
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--run_dir", help="a folder that tfasr train wrote")
     source.add_argument(
@@ -151,8 +171,11 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
         help="one word a line; default: the run's or the file's",
     )
 
-    decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
-    add("--decoders", default=_joined(defaults.decoders), help=decoders)
+    add(
+        "--decoders",
+        default=_joined(defaults.decoders),
+        help=f"some of {DECODERS.listed()}, with commas; default: %(default)s",
+    )
 
     add(
         "--beam_widths",
@@ -169,7 +192,7 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _decoder(arguments: argparse.Namespace) -> str:
-    """``tfasr bench decoder``: seconds, errors and memory of decoders at several beam widths.
+    """``tfasr bench decoder``: time, errors and memory of decoders, by beam width.
 
     The log-probabilities come from a run's model on a split, or from a file.
     """
@@ -201,6 +224,7 @@ def _decoder(arguments: argparse.Namespace) -> str:
 
 
 def _step_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the model, and the sizes of the synthetic batches to measure it on."""
     add = parser.add_argument
     add("--gin_file", help="preset or file; default: the paper's model")
     add(
@@ -213,8 +237,11 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="of an utterance; default: a seventh of the frames")
 
-    precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
-    add("--precision", default=_joined(StepConfig().precisions), help=precisions)
+    add(
+        "--precision",
+        default=_joined(StepConfig().precisions),
+        help=f"some of {', '.join(trained())}, with commas; default: %(default)s",
+    )
 
     add("--rounds", type=int, default=5, help="default: %(default)s")
     add(
@@ -227,8 +254,7 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _step(arguments: argparse.Namespace) -> str:
-    """``tfasr bench step``: seconds, FLOP/s and memory of a training step on a
-    synthetic batch.
+    """``tfasr bench step``: seconds, FLOP/s and memory of a step on a synthetic batch.
 
     Every size and precision runs in a separate process, so peak memory is measured for
     each.

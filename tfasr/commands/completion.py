@@ -13,10 +13,12 @@ EXAMPLE = "completion bash > ~/.local/share/bash-completion/completions/tfasr"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the shell; the script for it goes to standard output."""
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Prints the script, which knows what is a folder, a file or one of some words."""
     with optional_package("shtab", "tfasr completion", "shtab"):
         import shtab
 
@@ -25,6 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":
             action.complete = shtab.DIRECTORY
+        # A flag with a value that is neither a number nor one of some words.
         elif action.type is None and action.choices is None and action.nargs != 0:
             action.complete = shtab.FILE
 

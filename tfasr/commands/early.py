@@ -17,15 +17,16 @@ from tfasr.kit.files import EXPERIMENT_FILE
 def check(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
-    Loading it takes seconds, in which a user would wait for a complaint about a flag.
     Here are the checks that several commands share; a command's file may have more, in
-    a function ``check(arguments)``. Everything checked is checked again where it is used.
+    a function ``check(arguments)``. Everything is checked again where it is used, since
+    Python functions can be called without the command line.
     """
     values = vars(arguments)
     if "gin_file" in values or values.get("gin_binding"):
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
 
     command = arguments.command
+
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(
@@ -41,6 +42,7 @@ def check(arguments: argparse.Namespace) -> None:
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
 
+    # `prepare` writes this folder, all other commands read it.
     if values.get("shard_dir") is not None and command != "prepare":
         splits = ("train", "validation")
         if command not in ("train", "estimate"):
@@ -73,7 +75,11 @@ def _check_run(run_dir: str) -> None:
 
 
 def _listed(value: str | list[str] | None) -> list[str]:
-    """Returns a flag's values as a list, whether it can be repeated or not."""
+    """Returns a flag's values as a list, whether it can be repeated or not.
+
+    >>> _listed("a"), _listed(["a", "b"]), _listed(None)
+    (['a'], ['a', 'b'], [])
+    """
     if isinstance(value, str):
         return [value]
 

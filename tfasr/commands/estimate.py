@@ -15,15 +15,26 @@ EXAMPLE = "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: the recipe and its data, the target, and the machine."""
+    # argparse would list all flags, most of which are for special cases.
     parser.usage = (
         "tfasr estimate --gin_file FILE --shard_dir DIR [--target METRIC=VALUE] ..."
     )
     add = parser.add_argument
-    files = "preset or file; repeatable; default: the paper's"
-    add("--gin_file", action="append", metavar="FILE", help=files)
+    add(
+        "--gin_file",
+        action="append",
+        metavar="FILE",
+        help="preset or file; repeatable; default: the paper's",
+    )
 
-    line = "overrides the files; repeatable"
-    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="overrides the files; repeatable",
+    )
 
     add(
         "--batch_size",
@@ -47,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="paper",
         help="its clock",
     )
+
+    # The machine, or several, and what they cost.
     add("--machine", metavar="FILE", help="another one, from doctor --measure --out")
     add_hardware_arguments(add, "the machine and its price: preset or file")
     add(
@@ -74,7 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _counts(text: str) -> list[int]:
-    """Returns the numbers of a flag such as ``--workers 2,4``."""
+    """Returns the numbers of a flag such as ``--workers 2,4``.
+
+    >>> _counts("2,4")
+    [2, 4]
+    """
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -121,13 +138,23 @@ def run(args: argparse.Namespace) -> None:
 def _hardware(
     args: argparse.Namespace, bound: HardwareConfig | None
 ) -> HardwareConfig | None:
-    """Returns the machine's price: from its flags, its file, or the gin files."""
+    """Returns the machine's price, from its flags, its file or the gin files.
+
+    Args:
+        args: the flags.
+        bound: what the gin files say about the machine.
+    """
     price = args.price_usd_per_hour
     name = args.hardware
+
+    # A machine's description has a price too, if somebody wrote it there.
     if name is None and args.machine is not None and Path(args.machine).is_file():
         name = args.machine
+
     if name is not None:
         return load_hardware(name, price_usd_per_hour=price)
+
+    # A rent alone says nothing else about the machine.
     if price is None:
         return bound
 

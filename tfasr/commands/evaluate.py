@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from tfasr.training.evaluation import EvaluationResult
 
 EXAMPLE = "evaluate --run_dir runs/a --split test"
+
 # Further imports are within functions: they load TensorFlow, which wrong flags must not
 # wait for.
 
-# What ``--out`` gets. The first one is written last.
+# The files that ``--out`` gets. The first one is written last: if it exists, the folder
+# is complete.
 _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: runs and splits, how to decode, how to compare, what to write."""
     add = parser.add_argument
     add(
         "--run_dir",
@@ -51,18 +54,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_decoder_arguments(add)
 
-    priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
-    add("--prior_weight", type=float, default=0.0, help=priors)
+    add(
+        "--prior_weight",
+        type=float,
+        default=0.0,
+        help=(
+            "divide probabilities by their means in training to this power, say 0.5; "
+            "default: 0"
+        ),
+    )
 
-    middle = "rescore word_beam's best texts by the middle layer, times this, say 0.5; default: 0"
-    add("--middle_weight", type=float, default=0.0, help=middle)
+    add(
+        "--middle_weight",
+        type=float,
+        default=0.0,
+        help=(
+            "rescore word_beam's best texts by the middle layer, times this, say 0.5; "
+            "default: 0"
+        ),
+    )
 
     add("--checkpoint", default="best", help="best, last or a file")
     add_text_rule_arguments(add)
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
 
-    files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
-    add("--out", metavar="DIR", help=files)
+    add(
+        "--out",
+        metavar="DIR",
+        help=f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder",
+    )
 
     add("--format", choices=formats(), default="table")
 
@@ -79,8 +99,8 @@ def run(arguments: argparse.Namespace) -> None:
         check_replaceable(path)
         if not path.absolute().parent.is_dir():
             raise UsageError(
-                f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "
-                "or choose another one."
+                f"--hypotheses must be in a folder that exists. Received: {path}. "
+                "Make its folder, or choose another one."
             )
 
         if not single:
@@ -103,9 +123,9 @@ def run(arguments: argparse.Namespace) -> None:
 
         write_tables([scores_table(rows)], folder)
         write_whole(folder / "scores.md", _collated(rows, "markdown"))
-        # If this file exists, all others do.
         write_whole(folder / "scores.json", _collated(rows, "json"))
 
+    # `_scored` has printed a single row in these formats, with its intervals.
     if not single or arguments.format not in ("table", "markdown", "json"):
         print(_collated(rows, arguments.format), end="")
 
@@ -115,14 +135,18 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
 
     Args:
         arguments: the flags.
-        single: whether there is one row, which is printed as a separate table.
+        single: whether there is only one row. It is printed as a table of its own, with
+            confidence intervals.
+
+    Returns:
+        The columns of each row by name, those that the scores depend on first. Rates
+        are fractions.
     """
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
     model = language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
-
     rows = []
 
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
@@ -154,6 +178,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 checkpoint=arguments.checkpoint,
                 progress=functools.partial(progress, f"{name}, {split}: evaluated"),
             )
+
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
 
@@ -169,6 +194,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             row["text_normalisation"] = trained.alphabet.text_rule
             if arguments.normalise:
                 row["normaliser"] = described(arguments.normalise, language)
+            # Features then use a speaker's other utterances, which makes rates lower.
             if trained.experiment.features.normalisation == "speaker":
                 row["normalised_over"] = "speaker"
 
@@ -183,7 +209,13 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
 def _texts(
     result: "EvaluationResult", normaliser: str, language: str
 ) -> tuple[list[str], list[str]]:
-    """Returns references and hypotheses, as the normaliser writes them."""
+    """Returns references and hypotheses, as the normaliser writes them.
+
+    Args:
+        result: of the evaluation.
+        normaliser: its name; "" leaves texts as they are.
+        language: BCP 47 tag of the texts.
+    """
     references = [normalised(u.text, normaliser, language) for u in result.utterances]
     hypotheses = [normalised(h.text, normaliser, language) for h in result.hypotheses]
     return references, hypotheses
@@ -192,7 +224,13 @@ def _texts(
 def _summary(
     result: "EvaluationResult", references: list[str], hypotheses: list[str]
 ) -> "RateSummary":
-    """Returns the error rates of a result's texts, with confidence intervals."""
+    """Returns the error rates of a result's texts, with confidence intervals.
+
+    Args:
+        result: knows the speakers.
+        references: the texts to compare with.
+        hypotheses: what was recognised.
+    """
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
@@ -208,9 +246,15 @@ def _summary(
 def _decoder(
     decoder: "DecoderConfig", arguments: argparse.Namespace, model: "KenlmModel | None"
 ) -> dict[str, Any]:
-    """Returns the columns that say how a row was decoded."""
-    # Only what was used is named, so that equal rows are equal.
-    width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
+    """Returns the columns that say how a row was decoded.
+
+    Only what was used is named: a setting without effect would make rows of the same
+    decoder look different.
+    """
+    width = None
+    if DECODERS[decoder.name].has_beam:
+        width = decoder.beam_width
+
     about = {
         "decoder": decoder.name,
         "beam_width": width,
@@ -218,7 +262,6 @@ def _decoder(
     }
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
-
     if arguments.prior_weight:
         about["prior_weight"] = arguments.prior_weight
     if arguments.middle_weight:
@@ -236,7 +279,12 @@ def _decoder(
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
-    """Returns all rows as JSON, or as a table in another format."""
+    """Returns all rows as JSON, or as a table in another format.
+
+    Args:
+        rows: from `_scored`.
+        output_format: of ``--format``.
+    """
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
 
@@ -248,7 +296,14 @@ def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
 def _print_one(
     summary: "RateSummary", own: dict[str, float], loss: float, output_format: str
 ) -> None:
-    """Prints a single row with its intervals, and Kaldi's line of counts."""
+    """Prints a single row with its intervals, and Kaldi's line of counts.
+
+    Args:
+        summary: the error rates.
+        own: the values of users' metrics, by name.
+        loss: mean CTC loss of an utterance, in nats.
+        output_format: nothing is printed but for "json", "table" and "markdown".
+    """
     from tfasr.scoring.errors import kaldi_line
 
     scores = summary.to_json() | own
@@ -276,12 +331,20 @@ def _print_one(
 def _rows(
     scores: dict[str, Any], own: dict[str, float], loss: float
 ) -> list[tuple[str, str]]:
-    """Returns names and values of a single row's table."""
+    """Returns names and values of a single row's table.
+
+    Args:
+        scores: the columns of the row.
+        own: the values of users' metrics, by name.
+        loss: mean CTC loss of an utterance, in nats.
+    """
+    # The last one divides by the reference's characters alone, so it can exceed 100 %.
     rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
     counts = ("substitutions", "deletions", "insertions", "words")
     rows = [("utterances", str(scores["utterances"]))]
     for label, key in rates.items():
         rows.append((label, f"{scores[key]:.2%}{_interval(scores, key)}"))
+
     for name, value in own.items():
         rows.append((METRICS[name].label or name, METRICS[name].shown(value)))
 
@@ -291,22 +354,23 @@ def _rows(
 
 
 def _interval(scores: dict[str, Any], key: str) -> str:
-    """Returns a rate's confidence interval, by speaker where speakers are known."""
+    """Returns a rate's confidence interval, by speaker where speakers are known.
+
+    It is text to follow the rate, such as " (95 %: 3.10 to 4.25%, resampling 12
+    speakers)", or "" if there are too few utterances for an interval.
+    """
     by_speaker = scores.get(f"{key}_interval_by_speaker")
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
 
-    # What was resampled: whole speakers, whose utterances resemble each other.
-    count = scores["utterances"]
-    of = "utterances"
-
+    # Whole speakers are resampled if possible, since their utterances resemble each
+    # other.
+    resampled = f"{scores['utterances']} utterances"
     if by_speaker:
-        count = scores["speakers_resampled"]
-        of = "speakers"
+        resampled = f"{scores['speakers_resampled']} speakers"
 
-    low = 100 * ends[0]
-    high = ends[1]
+    low, high = ends
     share = scores["confidence"]
 
-    return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"
+    return f" ({share:.0%}: {100 * low:.2f} to {high:.2%}, resampling {resampled})"

@@ -10,16 +10,21 @@ EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: the format, the run, where to write, what to compare on."""
     # Imported here, because tfasr help must not wait for readers of audio.
     from tfasr.recognising.spec import MODEL_FILES
 
     add = parser.add_argument
-    targets = (
-        "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
-        "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
-        "Keras"
+    add(
+        "--to",
+        choices=tuple(MODEL_FILES),
+        required=True,
+        help=(
+            "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
+            "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
+            "TensorFlow without Keras"
+        ),
     )
-    add("--to", choices=tuple(MODEL_FILES), required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(
@@ -38,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the format has no 8-bit form, or ``--out`` has other files."""
+    """Raises UsageError if the format has no 8-bit form, or ``--out`` isn't empty."""
     from tfasr.kit.files import check_owned
     from tfasr.recognising.spec import check_int8
 
@@ -66,24 +71,28 @@ def run(arguments: argparse.Namespace) -> None:
     # The sizes first, then whether the export computes the same.
     same = done.utterances - done.differing_texts
     print(
-        f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB"
+        f"{done.folder}: {done.bytes / 1e6:.2f} MB, "
+        f"float32 is {done.float32_bytes / 1e6:.2f} MB"
     )
     print(
-        f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
-        f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
+        f"{arguments.split}: {same} of {done.utterances} utterances have the run's "
+        f"text, log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
     )
+
     # Weights in 8 bits change the results: by how much, and what that gains.
     if done.int8 is not None:
+        # Whole speakers are resampled if possible, since their utterances resemble
+        # each other.
         interval = done.int8.by_speaker or done.int8.by_utterance
         ends = ""
         if interval is not None:
             low, high = interval.interval
             ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
 
-        print(
-            f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}"
-        )
+        points = 100 * done.int8.wer_difference
+        print(f"int8 against float32: WER {points:+.2f} points{ends}")
         print(
             f"int8: {done.audio_s_per_s:.0f} times real time on one core, float32: "
-            f"{done.float32_audio_s_per_s:.0f} (the model alone, given features; measured once)"
+            f"{done.float32_audio_s_per_s:.0f} (the model alone, given features; "
+            "measured once)"
         )

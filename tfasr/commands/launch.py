@@ -12,6 +12,7 @@ EXAMPLE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the number of processes, and the training that each of them runs."""
     add = parser.add_argument
     add(
         "-n",
@@ -36,21 +37,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Starts the processes and waits for them.
+
+    Returns:
+        The exit code: of the first process that failed, or 0.
+    """
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments
-    words = words[1:] if words[:1] == ["--"] else words
+    # argparse keeps the separator.
+    if words[:1] == ["--"]:
+        words = words[1:]
+
     if arguments.workers < 1:
         raise UsageError(
             f"-n must be at least 1 worker. Received: {arguments.workers}."
         )
 
     if words[:1] != ["train"]:
+        received = " ".join(words[:1]) or "no command"
         raise UsageError(
-            "launch needs the train command after --, such as tfasr launch -n 2 -- train "
-            f"--shard_dir shards --run_dir run. Received: {' '.join(words[:1]) or 'no command'}."
+            "launch needs the train command after --, such as tfasr launch -n 2 -- "
+            f"train --shard_dir shards --run_dir run. Received: {received}."
         )
 
+    # A worker's place in the cluster is in the variable TF_CONFIG of its process.
     worker_flags = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
     if worker_flags:
         raise UsageError(

@@ -11,6 +11,7 @@ EXAMPLE = "ngram --shard_dir shards --split train --out train.arpa"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the split to count, the length of n-grams, and the file to write."""
     add = parser.add_argument
     add("--shard_dir", required=True, help="what tfasr prepare wrote")
     add("--split", default="train", help="default: %(default)s")
@@ -23,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Counts the split's transcripts, writes the model and prints its size."""
+    """Counts the split's transcripts, writes the model and prints its size.
+
+    Raises:
+        UsageError: if ``--out`` can't be a file, or the order isn't possible.
+    """
     from tfasr.data.shards import open_split
     from tfasr.decoding.language_models import NgramModel
 
@@ -38,6 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     utterances = split.utterances
 
     def texts(advance: Callable[[], None]) -> Iterator[str]:
+        """Yields the transcripts, and moves the progress bar on."""
         for utterance in utterances:
             yield utterance.text
             advance()

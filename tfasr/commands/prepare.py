@@ -7,7 +7,12 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfasr.commands.shared import add_gin_arguments, add_scheduler_arguments, tls_of
+from tfasr.commands.shared import (
+    add_gin_arguments,
+    add_scheduler_arguments,
+    counted,
+    tls_of,
+)
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
@@ -18,31 +23,51 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: which corpus, how its texts become labels, who does the work."""
     # Imported here, because tfasr help must not wait for readers of audio.
     from tfasr.corpora.corpus import CORPORA
     from tfasr.normalisers import NORMALISERS
 
     add = parser.add_argument
-    layout = "its layout; --import adds your own"
-    add("--corpus", required=True, choices=tuple(CORPORA), help=layout)
+
+    # The corpus.
+    add(
+        "--corpus",
+        required=True,
+        choices=tuple(CORPORA),
+        help="its layout; --import adds your own",
+    )
     add("--corpus_dir", required=True, help="the corpus's folder")
     add("--shard_dir", required=True, help="a folder is written here per split")
-    split = "train, validation, test, or another that the corpus has, such as test-other of "
-    add("--split", help=f"{split}LibriSpeech; default: the first three")
+
+    add(
+        "--split",
+        help=(
+            "train, validation, test, or another that the corpus has, such as "
+            "test-other of LibriSpeech; default: the first three"
+        ),
+    )
     add(
         "--manifest",
         help="a tsv or json corpus's list, within --corpus_dir; needs --split",
     )
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    language = (
-        "of the transcripts, such as tr: its rules for upper and lower case hold (BCP 47); with "
-        "--corpus synthetic, first make a corpus of it in --corpus_dir, such as de or cmn"
+
+    add(
+        "--language",
+        metavar="TAG",
+        help=(
+            "of the transcripts, such as tr: its rules for upper and lower case hold "
+            "(BCP 47); with --corpus synthetic, first make a corpus of it in "
+            "--corpus_dir, such as de or cmn"
+        ),
     )
-    add("--language", metavar="TAG", help=language)
     add(
         "--voice", help="its espeak-ng voices, comma-separated; default: the language's"
     )
     add_gin_arguments(add)
+
+    # The labels.
     add(
         "--alphabet",
         metavar="NAME",
@@ -53,8 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="replacements, one a line: old text, tab, new text",
     )
-    rule = "write other spellings of the same speech alike, by a named rule; docs/languages.md"
-    add("--normalise", choices=tuple(NORMALISERS), help=rule)
+
+    add(
+        "--normalise",
+        choices=tuple(NORMALISERS),
+        help=(
+            "write other spellings of the same speech alike, by a named rule; "
+            "docs/languages.md"
+        ),
+    )
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add(
         "--keep_punctuation",
@@ -68,12 +100,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sub-word units: how many, or a sentencepiece model's file",
     )
     add("--units_kind", choices=("unigram", "bpe", "word"), help="default: unigram")
-    bad = "fail if a larger share of the utterances is unusable (too long ones don't count); "
+
+    # The work.
     add(
         "--max_bad_fraction",
         type=float,
         default=0.01,
-        help=f"{bad}default: %(default)s",
+        help=(
+            "fail if a larger share of the utterances is unusable (too long ones don't "
+            "count); default: %(default)s"
+        ),
     )
     add("--num_workers", type=int, help="default: all cores")
     add_scheduler_arguments(add, "do the work; docs/preparing_at_scale.md")
@@ -86,15 +122,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the corpus's folder, or its list of the split, is missing."""
+    """Raises UsageError if the corpus's folder or its list of the split is missing."""
     from tfasr.corpora.corpus import CORPORA, find_manifest
     from tfasr.corpora.reading import require_folder
 
+    # The corpus may be generated first.
     if arguments.language or arguments.voice:
-        return  # the corpus may be generated first
+        return
 
+    # A plug-in's corpus may need no folder.
     if CORPORA.entry(arguments.corpus).attribute is None:
-        return  # a plug-in's corpus may need no folder
+        return
 
     require_folder(arguments.corpus_dir, "the folder with the corpus")
     suffix = CORPORA[arguments.corpus].list_suffix
@@ -105,6 +143,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Prepares the splits, here or on a Dask cluster, and prints a line on each."""
     from tfasr.data.packing import cluster_executor
     from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config
@@ -113,8 +152,8 @@ def run(arguments: argparse.Namespace) -> None:
     scheduler = arguments.scheduler
     if scheduler is not None and arguments.num_workers is not None:
         raise UsageError(
-            "--num_workers is for the threads of this machine: the workers of --scheduler have "
-            "their own. Leave one of the two out."
+            "--num_workers is for the threads of this machine: the workers of "
+            "--scheduler have their own. Leave one of the two out."
         )
 
     tls = tls_of(arguments)
@@ -157,13 +196,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _make_corpus(arguments: argparse.Namespace) -> None:
-    """Generates speech in ``--corpus_dir`` with the language or voices of the flags."""
+    """Generates speech in ``--corpus_dir`` with the language or voices of the flags.
+
+    Raises:
+        UsageError: for a corpus of real speech.
+    """
     from tfasr.corpora.synthetic import ENGLISH, make_synthetic_corpus
 
     if arguments.corpus != "synthetic":
         raise UsageError(
-            "--voice makes a synthetic corpus: add --corpus synthetic. Received: --corpus "
-            f"{arguments.corpus}."
+            "--voice makes a synthetic corpus: add --corpus synthetic. "
+            f"Received: --corpus {arguments.corpus}."
         )
 
     voices = ()
@@ -192,12 +235,14 @@ def _alphabet(
         "keep_punctuation": arguments.keep_punctuation,
         "units_kind": arguments.units_kind,
     }
-    # Other languages change no transcript.
+    # Unlike Turkish, most languages have no rules of their own for upper and lower
+    # case, so that their tag changes no transcript.
     if arguments.language and (
         arguments.normalise or primary_language(arguments.language) in SPECIAL_CASING
     ):
         changes["language"] = arguments.language
 
+    # A number of units to train, or the file of a trained model: one replaces the other.
     if arguments.units is not None and arguments.units.isdecimal():
         changes["units"] = int(arguments.units)
         changes["units_model"] = ""
@@ -213,21 +258,24 @@ def _alphabet(
 
 
 def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
-    """Returns a line on a prepared split: how much speech it has, and what it lacks."""
+    """Returns a line on a prepared split: how much speech it has, and what it lacks.
+
+    Args:
+        split: its name.
+        index: what `tfasr.data.prepare_corpus.prepare` returned for it.
+        shard_dir: the folder of the splits.
+    """
     kept_count = index["utterances"]
     listed = kept_count + index["too_long"] + index["bad"]
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
 
-    utterances = _counted(kept_count, "utterance")
+    utterances = counted(kept_count, "utterance")
     hours = index["duration_s"] / 3600
-    shards = _counted(len(index["shards"]), "shard")
+    shards = counted(len(index["shards"]), "shard")
+    share = index["kept_share"]
     return (
         f"{split}: {utterances}, {hours:.2f} h, in {shards}; "
-        f"kept {kept_count} of {listed}, {index['kept_share']:.1%}; left out: {left_out}"
+        f"kept {kept_count} of {listed}, {share:.1%}; left out: {left_out}"
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

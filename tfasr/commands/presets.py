@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Prints each preset's name, as ``--gin_file`` takes it, and what it is for."""
     for name, path in presets().items():
         print(f"{name.removesuffix('.gin'):<28}  {_summary(path)}")
 
@@ -25,4 +26,6 @@ def _summary(path: Path) -> str:
     comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)
 
+    # The first sentence ends at a full stop, but not at that of "the 3. layer", or at a
+    # colon once it is long enough to say something.
     return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")

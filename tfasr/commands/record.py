@@ -1,6 +1,4 @@
-"""``tfasr record``: trains your recipe and a track's record in turns; writes a
-submission.
-"""
+"""``tfasr record``: races your recipe against a track's record; writes a submission."""
 
 import argparse
 from pathlib import Path
@@ -13,6 +11,7 @@ EXAMPLE = "record synthetic_cer_10 --gin_file fast/demo.gin --run_dir race"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the track, the challenger's recipe, and the folders of race and records."""
     add = parser.add_argument
     add(
         "track",
@@ -44,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Races and writes a submission, or with ``--table`` only the table of records.
+
+    Raises:
+        UsageError: if the track, the recipe or the folder is missing.
+    """
     from tfasr.studies.records import record, write_table
 
     records = Path(arguments.records)
@@ -51,6 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_table(records)
         return
 
+    # argparse can't require them, since --table needs none of them.
     needed = {
         "TRACK": arguments.track,
         "--gin_file": arguments.gin_file,

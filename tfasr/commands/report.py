@@ -24,19 +24,26 @@ from tfasr.tta.published.results import SOURCES
 from tfasr.tta.run import load_run
 
 EXAMPLE = "report runs --out report"
+
+# The formats of ``--history``, which has one table and no page.
 HISTORY_FORMATS = ("table", "markdown", "json")
 
-# The exit code if some commit slowed training down.
+# The exit code if some commit slowed training down, so that a script can tell it from a
+# failure.
 SLOWER = 3
-
 
 _log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: the runs, what to show of them, how, and where to write it."""
     add = parser.add_argument
-    runs = "a run, a published log, or a folder of them"
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
+    add(
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="a run, a published log, or a folder of them",
+    )
     add(
         "--out",
         metavar="DIR",
@@ -53,54 +60,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also estimate how many runs prove a gap of 10 %%",
     )
 
-    force = "compare runs even if they are not comparable; list what differs"
-    add("--force", action="store_true", help=force)
+    add(
+        "--force",
+        action="store_true",
+        help="compare runs even if they are not comparable; list what differs",
+    )
 
     machine = (
-        "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
-        "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
+        "the machine that all runs used, or with NAME= the run or folder of that name: "
+        "a gin file, a preset such as paper_sys1, or a system.json; repeatable; "
+        "default: what the runs recorded"
     )
-    repeated = {"action": "append", "default": [], "metavar": "[NAME=]FILE"}
-    add_hardware_arguments(add, machine, **repeated)
-
-    published = "show published results in the same tables, without ranking them"
-    add("--beside", choices=SOURCES, help=published)
-
-    explain = "instead print how each time came about, with lines of events.jsonl"
-    add("--explain", action="store_true", help=explain)
-
-    errors = (
-        "show what the runs get wrong, with intervals and tests, instead of times; files of "
-        "hypotheses (tfasr's, or NeMo manifests with pred_text) may be given too"
+    add_hardware_arguments(
+        add, machine, action="append", default=[], metavar="[NAME=]FILE"
     )
-    add("--errors", action="store_true", help=errors)
 
-    worst = "show N alignments with --errors; default: 10"
-    add("--worst", type=int, default=10, metavar="N", help=worst)
+    add(
+        "--beside",
+        choices=SOURCES,
+        help="show published results in the same tables, without ranking them",
+    )
+
+    add(
+        "--explain",
+        action="store_true",
+        help="instead print how each time came about, with lines of events.jsonl",
+    )
+
+    add(
+        "--errors",
+        action="store_true",
+        help=(
+            "show what the runs get wrong, with intervals and tests, instead of times; "
+            "files of hypotheses (tfasr's, or NeMo manifests with pred_text) may be "
+            "given too"
+        ),
+    )
+
+    add(
+        "--worst",
+        type=int,
+        default=10,
+        metavar="N",
+        help="show N alignments with --errors; default: 10",
+    )
 
     add_text_rule_arguments(add, "with --errors: ")
 
-    history = (
-        "show times over commits instead, from one folder, and which part of training became "
-        "slower; exits with 3 if one did"
+    add(
+        "--history",
+        action="store_true",
+        help=(
+            "show times over commits instead, from one folder, and which part of "
+            "training became slower; exits with 3 if one did"
+        ),
     )
-    add("--history", action="store_true", help=history)
 
-    since = "with --history: leave out earlier runs, for instance once you accept a slowdown"
-    add("--since", default="", metavar="COMMIT|DATE", help=since)
+    add(
+        "--since",
+        default="",
+        metavar="COMMIT|DATE",
+        help=(
+            "with --history: leave out earlier runs, for instance once you accept a "
+            "slowdown"
+        ),
+    )
 
-    catalogue = "write what the finished runs needed into a folder for tfasr estimate"
-    add("--catalogue", metavar="DIR", help=catalogue)
+    add(
+        "--catalogue",
+        metavar="DIR",
+        help="write what the finished runs needed into a folder for tfasr estimate",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report, or what another flag asks for; returns the exit code."""
     if args.since and not args.history:
         raise UsageError("--since needs --history. Received: no --history.")
+
     if args.history:
         return _history(args)
+
     if args.catalogue is not None:
         return _catalogue(args)
+
+    # With --out, the page is written too, but not printed.
     if args.explain:
         sys.stdout.write(_explained(args))
         if args.out is None:
@@ -140,11 +184,9 @@ def run(args: argparse.Namespace) -> int:
 def _catalogue(args: argparse.Namespace) -> int:
     """Writes what finished runs needed, for ``tfasr estimate``."""
     entries = imported("tfasr.estimates.entries", "--catalogue")
-
-    runs = []
-
-    for name in args.run_dirs:
-        runs += [load_run(path) for path in run_folders(Path(name))]
+    runs = [
+        load_run(path) for name in args.run_dirs for path in run_folders(Path(name))
+    ]
 
     for path in entries.write_entries(runs, args.catalogue):
         print(f"Wrote {path}.")
@@ -153,15 +195,22 @@ def _catalogue(args: argparse.Namespace) -> int:
 
 
 def _explained(args: argparse.Namespace) -> str:
-    """Returns how each run's time came about, with the ledger's lines, as text."""
+    """Returns how each run's time came about, with the ledger's lines, as text.
+
+    Raises:
+        UsageError: if there is no target, or texts are asked for.
+    """
     if args.errors:
         raise UsageError("--explain shows times, and --errors texts. Leave one out.")
 
     question = ask(args.target, args.policy or "paper", args.window)
+
+    # A run that is named twice is explained once.
     logs = itertools.chain.from_iterable(map(find_logs, args.run_dirs))
     paths = list(dict.fromkeys(logs))
     names = distinct_names(paths)
     runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
+
     metrics = Metrics()
     for run in runs:
         metrics.declare(run.declared_metrics, run.path)
@@ -169,7 +218,6 @@ def _explained(args: argparse.Namespace) -> str:
     targets = question.targets
     if not targets:
         targets = merged_targets([run.targets for run in runs], metrics)
-
     if not targets:
         raise UsageError(
             "These runs set no target. Name one, such as --target cer=0.10."
@@ -191,7 +239,11 @@ def _explained(args: argparse.Namespace) -> str:
 def _history(args: argparse.Namespace) -> int:
     """Shows times to accuracy over commits, and which part of training slowed down.
 
-    Returns the exit code: 0 without a slowdown, 3 with one.
+    Returns:
+        The exit code: 0 without a slowdown, `SLOWER` with one.
+
+    Raises:
+        UsageError: for several folders or targets, or a format without a history.
     """
     # Imported here, because a report must not wait for SciPy.
     from tfasr.reports.history import (
@@ -205,6 +257,7 @@ def _history(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--history reads one folder of runs. Received: {args.run_dirs}."
         )
+
     if args.format not in HISTORY_FORMATS:
         format_names = ", ".join(HISTORY_FORMATS)
         raise UsageError(
@@ -216,9 +269,11 @@ def _history(args: argparse.Namespace) -> int:
             f"A history needs exactly one target. Received: {args.target}."
         )
 
+    # Without a target, the history is of the runs' own hardest one.
     asked = ask(args.target, args.policy or "paper", args.window)
-    target = asked.targets[0] if asked.targets else None
+    target = next(iter(asked.targets), None)
 
+    # Files of others in --out are found before the work.
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
         written = object_or_empty(Path(args.out, files[0]))

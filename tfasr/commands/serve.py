@@ -11,7 +11,8 @@ from tfasr.commands.shared import add_recogniser_arguments, recogniser_of
 EXAMPLE = "serve --run_dir runs/a"
 log = logging.getLogger("tfasr")
 
-# Flag, default and meaning of each limit; `tfasr.serving.service.Limits` has the same.
+# Flag, default and meaning of each limit. `tfasr.serving.service.Limits` has the same
+# names and defaults, but importing it needs aiohttp.
 LIMITS = (
     ("max_streams", 16, "simultaneous streams, and simultaneous files"),
     ("max_stream_s", 3600.0, "seconds of a stream, or of a file's upload"),
@@ -22,6 +23,7 @@ LIMITS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: the model and its decoder, the address, and the limits."""
     add = parser.add_argument
     add(
         "--run_dir",
@@ -35,16 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
 
-    names = (
-        "another name under which browsers may open the page, such as a proxy's (NAME:PORT if its "
-        "port differs); repeatable"
+    add(
+        "--allow_host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=(
+            "another name under which browsers may open the page, such as a proxy's "
+            "(NAME:PORT if its port differs); repeatable"
+        ),
     )
-    add("--allow_host", action="append", default=[], metavar="NAME", help=names)
 
     add_recogniser_arguments(add)
 
+    # Of what clients may take from the machine.
     limits = parser.add_argument_group("limits")
-
     for name, default, meaning in LIMITS:
         text = f"{meaning}; default: %(default)g"
         limits.add_argument(f"--{name}", type=type(default), default=default, help=text)
@@ -60,13 +67,15 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.serving.server import serve
     from tfasr.serving.service import Limits
 
+    # The flags have the names of its fields.
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
 
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
-            "--host %s: everyone who can reach this machine can use the page, without a password "
-            "or encryption; a microphone works only through https or on localhost.",
+            "--host %s: everyone who can reach this machine can use the page, without "
+            "a password or encryption; a microphone works only through https or on "
+            "localhost.",
             arguments.host,
         )
 

@@ -1,4 +1,14 @@
-"""Flags and a progress bar that several commands share."""
+"""Flags that several commands share, and a progress bar.
+
+Each file of this folder is a command: it declares its flags, turns them into the
+arguments of the package that does the work, and prints what that returns. Flags that
+more than one command has are declared here, next to the function that reads them, so
+that a flag means the same everywhere. Those about targets and texts are in
+`tfasr.commands.targets`.
+
+Whatever loads TensorFlow or the decoders' compiled code is imported within functions:
+``tfasr help`` and a wrong flag must not wait for it.
+"""
 
 import argparse
 import contextlib
@@ -21,12 +31,27 @@ if TYPE_CHECKING:
 
 
 def add_gin_arguments(add: Callable) -> None:
-    files = "preset or file, such as demo.gin, repeatable; default: the paper's recipe"
-    add("--gin_file", action="append", help=files)
-    line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
-    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+    """Adds ``--gin_file`` and ``--gin_binding``, which configure an experiment.
+
+    Args:
+        add: a parser's ``add_argument``, here and in the functions below.
+    """
+    add(
+        "--gin_file",
+        action="append",
+        help="preset or file, such as demo.gin, repeatable; default: the paper's recipe",
+    )
+
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable",
+    )
 
 
+# Flags for the settings that people change most, and the settings that they bind.
 SHORT_CUTS = {
     "--epochs": "TrainingConfig.epochs",
     "--batch_size": "PipelineConfig.global_batch_size",
@@ -35,48 +60,79 @@ SHORT_CUTS = {
 
 
 def short_cut(setting: str) -> Callable[[str], str]:
-    """Returns a function that turns a flag's text into a gin line, which the run records."""
+    """Returns a flag's ``type`` that makes a gin line, which the run records.
+
+    >>> short_cut("TrainingConfig.epochs")("5")
+    'TrainingConfig.epochs = 5'
+
+    Args:
+        setting: the bound setting, one of `SHORT_CUTS`.
+    """
 
     def whole_number(text: str) -> str:
+        # Any integer is a seed, but there are no 0 epochs.
         if int(text) < 1 and setting != SHORT_CUTS["--seed"]:
             raise argparse.ArgumentTypeError(f"must be at least 1. Received: {text}")
+
         return f"{setting} = {int(text)}"
 
     return whole_number
 
 
 def add_decoder_arguments(add: Callable) -> None:
-    """Adds the flags that choose the decoder, its dictionary and language model."""
+    """Adds the flags that choose the decoder, its dictionary and language model.
+
+    A flag that isn't given leaves the run's own setting.
+    """
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
 
-    recombine = "for word_beam: merge beams that would continue in the same way"
-    add("--recombine", action="store_true", default=None, help=recombine)
-
-    ngrams = (
-        "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or KenLM's binary "
-        "format; decodes with word_beam; needs tfasr[kenlm]"
+    add(
+        "--recombine",
+        action="store_true",
+        default=None,
+        help="for word_beam: merge beams that would continue in the same way",
     )
-    add("--language_model", metavar="FILE", help=ngrams)
 
-    lexicon = "a dictionary for word_beam, one word a line; default: the run's"
-    add("--lexicon", metavar="FILE", help=lexicon)
-
-    unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
-    add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
-
-    hot = (
-        "words and names that are expected, one a line, "
-        "after a tab their weight if not the default"
+    add(
+        "--language_model",
+        metavar="FILE",
+        help=(
+            "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or "
+            "KenLM's binary format; decodes with word_beam; needs tfasr[kenlm]"
+        ),
     )
+
+    add(
+        "--lexicon",
+        metavar="FILE",
+        help="a dictionary for word_beam, one word a line; default: the run's",
+    )
+
+    add(
+        "--lm_unknown",
+        choices=UNKNOWN_RULES,
+        help=(
+            "words of the lexicon that the language model lacks: score them as its "
+            "<unk>, or drop them; default: score"
+        ),
+    )
+
     add(
         "--hot_words",
         metavar="FILE",
-        help=f"{hot}; decodes with beam if the run does with greedy",
+        help=(
+            "words and names that are expected, one a line, after a tab their weight "
+            "if not the default; decodes with beam if the run does with greedy"
+        ),
     )
 
-    weight = "added to the log score at each hot word; default: %(default)g"
-    add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
+    add(
+        "--hot_word_weight",
+        type=float,
+        default=DEFAULT_WEIGHT,
+        help="added to the log score at each hot word; default: %(default)g",
+    )
 
     add(
         "--lm_weight",
@@ -84,13 +140,31 @@ def add_decoder_arguments(add: Callable) -> None:
         help="power of the language model's probabilities; default: 1",
     )
 
-    bonus = "added to the log score per word; higher gives more words; default: 0"
-    add("--word_bonus", type=float, help=bonus)
+    add(
+        "--word_bonus",
+        type=float,
+        help="added to the log score per word; higher gives more words; default: 0",
+    )
 
 
 def path_of(value: str | None) -> Path | None:
     """Returns a flag's value as a path; None if the flag was not given."""
-    return None if value is None else Path(value)
+    if value is None:
+        return None
+
+    return Path(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a count with its noun in the right number.
+
+    >>> counted(1, "epoch"), counted(2, "epoch")
+    ('1 epoch', '2 epochs')
+    """
+    if count == 1:
+        return f"1 {noun}"
+
+    return f"{count} {noun}s"
 
 
 def add_recogniser_arguments(add: Callable) -> None:
@@ -104,7 +178,11 @@ def add_recogniser_arguments(add: Callable) -> None:
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
-    """Loads the recogniser that the flags of `add_recogniser_arguments` name."""
+    """Loads the recogniser that the flags of `add_recogniser_arguments` name.
+
+    Raises:
+        UsageError: if the run, its checkpoint or a file for the decoder is missing.
+    """
     from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(
@@ -132,7 +210,11 @@ def decoder_name(arguments: argparse.Namespace) -> str | None:
 
 
 def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    """Loads the language model that the flags name; UsageError if it can't be loaded."""
+    """Loads the language model that the flags name; None if they name none.
+
+    Raises:
+        UsageError: if the model can't be loaded, or its weights are set without it.
+    """
     from tfasr.decoding.language_models import KenlmModel
 
     flags = {
@@ -140,6 +222,7 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
         "word_bonus": arguments.word_bonus,
         "unknown": arguments.lm_unknown,
     }
+    # The defaults of the others are in the model's class only.
     options = {name: value for name, value in flags.items() if value is not None}
 
     if arguments.language_model is not None:
@@ -148,35 +231,47 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
 
     if options:
         raise UsageError(
-            "--lm_weight, --word_bonus and --lm_unknown need a language model. Received: no "
-            "--language_model."
+            "--lm_weight, --word_bonus and --lm_unknown need a language model. "
+            "Received: no --language_model."
         )
 
     return None
 
 
 def add_scheduler_arguments(add: Callable, work: str) -> None:
-    """Adds the flags of a Dask scheduler whose workers do the ``work``."""
+    """Adds the flags of a Dask scheduler.
+
+    Args:
+        add: a parser's ``add_argument``.
+        work: what its workers do, such as "train the runs", for the help.
+    """
     add(
         "--scheduler",
         metavar="tls://HOST:PORT",
         help=f"a Dask scheduler whose workers {work}",
     )
+
     add(
         "--tls_ca_file",
         metavar="FILE",
         help="who signed the certificates of a tls:// scheduler",
     )
+
     add(
         "--tls_cert",
         metavar="FILE",
         help="this process's certificate for a tls:// scheduler",
     )
+
     add("--tls_key", metavar="FILE", help="the private key of --tls_cert")
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls:
-    """Returns the flags' certificates; UsageError if there are any without a scheduler."""
+    """Returns the files of the flags that `add_scheduler_arguments` adds.
+
+    Raises:
+        UsageError: if there are any without a scheduler.
+    """
     tls = Tls(arguments.tls_ca_file, arguments.tls_cert, arguments.tls_key)
     if tls != Tls() and arguments.scheduler is None:
         raise UsageError(
@@ -191,12 +286,12 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     """Draws a progress bar on a terminal.
 
     Args:
-        done: what was done to each of them, such as "transcribed".
-        total: how many there are.
+        done: what is done with each item, such as "transcribed".
+        total: how many items there are.
 
     Yields:
-        A function that adds 1, or N, to the bar's count. It does nothing with ``--quiet``,
-        without a terminal, or for a single one.
+        A function that adds 1, or N, to the bar's count. It does nothing with
+        ``--quiet``, without a terminal, or for a single item.
     """
     quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
     if total < 2 or quiet or not sys.stderr.isatty():
@@ -210,8 +305,12 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
         TimeRemainingColumn,
     )
 
-    columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-
-    with Progress(*columns, console=errors.stderr_console()) as bar:
+    with Progress(
+        done,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors.stderr_console(),
+    ) as bar:
         task = bar.add_task("", total=total)
         yield lambda count=1: bar.advance(task, count)

@@ -17,6 +17,7 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the study's file, its folders, when to stop, and the hosts that train."""
     add = parser.add_argument
     add(
         "--gin_file",
@@ -31,22 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
 
-    until = (
-        "train two experiments with no more seeds than needed to see which reaches the "
-        "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
+    add(
+        "--until",
+        choices=("decided",),
+        default="",
+        help=(
+            "train two experiments with no more seeds than needed to see which reaches "
+            "the hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
+        ),
     )
-    add("--until", choices=("decided",), default="", help=until)
 
-    add_scheduler_arguments(
-        add,
-        "train the runs, one seed a host; docs/studies.md",
-    )
+    add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies.md")
 
-    patience = (
-        "after so long without an answer, a host's seeds begin again on another one; default: "
-        "%(default)g"
+    add(
+        "--wait_for_host",
+        type=float,
+        metavar="SECONDS",
+        default=600.0,
+        help=(
+            "after so long without an answer, a host's seeds begin again on another "
+            "one; default: %(default)g"
+        ),
     )
-    add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
 
     add("--dry_run", action="store_true", help="only list the steps")
 
@@ -66,8 +73,11 @@ def run(arguments: argparse.Namespace) -> None:
             path_of(arguments.shard_dir),
         )
         for number, step in enumerate(steps, 1):
-            done = " (done)" if step.done() else ""
-            print(f"{number}/{len(steps)} {step.name}{done}")
+            line = f"{number}/{len(steps)} {step.name}"
+            if step.done():
+                line += " (done)"
+
+            print(line)
 
         if not arguments.until:
             for sentence in undecidable(plan):
@@ -79,6 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     tls = tls_of(arguments)
 
+    # A client stays connected until the study ends.
     with contextlib.ExitStack() as stack:
         stack.enter_context(_sigterm_like_ctrl_c())
         client = None

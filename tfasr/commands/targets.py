@@ -1,4 +1,8 @@
-"""Flags that commands on runs share: targets, the machine, rules for texts."""
+"""Flags that commands on runs share: targets, the machine, rules for texts.
+
+They are in a file of their own, apart from `tfasr.commands.shared`, because
+tfasr-measure contains the commands that need them, and no decoders.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -20,8 +24,13 @@ def add_target_arguments(
         policy: the default; None shows all policies.
         targets: how targets may be given, and their default.
     """
-    metric = f"such as cer=0.10, a fraction; {targets}"
-    add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+    add(
+        "--target",
+        action="append",
+        default=[],
+        metavar="METRIC=VALUE",
+        help=f"such as cer=0.10, a fraction; {targets}",
+    )
 
     rule = "how time is counted and when a target is met; default: paper"
     if policy is None:
@@ -38,29 +47,56 @@ def add_target_arguments(
 
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
-    """Adds the flags of a machine's price; ``options`` are those of ``--hardware``."""
-    add("--hardware", help=machine, **{"metavar": "FILE", **options})
+    """Adds the flags of a machine's price.
 
-    rent = "rent, instead of the price in the file"
-    add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
+    Args:
+        add: a parser's ``add_argument``.
+        machine: the help of ``--hardware``.
+        options: further arguments of ``add`` for ``--hardware``.
+    """
+    options.setdefault("metavar", "FILE")
+    add("--hardware", help=machine, **options)
+
+    add(
+        "--price_usd_per_hour",
+        type=_usd,
+        metavar="USD",
+        help="rent, instead of the price in the file",
+    )
 
 
 def _usd(text: str) -> float:
-    """Returns a flag's number of US dollars."""
+    """Returns a flag's number of US dollars; it refuses "0.53 EUR" and the like."""
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"must be a number of US dollars; tfasr converts no currency. Received: {text}"
+            "must be a number of US dollars; tfasr converts no currency. "
+            f"Received: {text}"
         ) from None
 
 
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
-    """Adds the flags that normalise texts; ``when`` begins their help."""
-    rule = "normalise references and hypotheses before they are compared; docs/languages.md"
-    add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
+    """Adds the flags that normalise texts.
 
-    language = (
-        "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
+    Args:
+        add: a parser's ``add_argument``.
+        when: begins their help, such as "with --errors: ".
+    """
+    add(
+        "--normalise",
+        choices=tuple(NORMALISERS),
+        help=(
+            f"{when}normalise references and hypotheses before they are compared; "
+            "docs/languages.md"
+        ),
     )
-    add("--language", metavar="TAG", help=f"{when}{language}")
+
+    add(
+        "--language",
+        metavar="TAG",
+        help=(
+            f"{when}BCP 47 tag of the texts, such as tr, whose rules for upper and "
+            "lower case hold"
+        ),
+    )

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from tfasr.commands.shared import SHORT_CUTS, add_gin_arguments, short_cut
+from tfasr.commands.shared import SHORT_CUTS, add_gin_arguments, counted, short_cut
 from tfasr.errors import UsageError
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, LOCK_FILE
 from tfasr.training.logs import LOGS
@@ -13,9 +13,11 @@ EXAMPLE = "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epoch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags; whatever influences a measurement is a gin binding instead."""
     add = parser.add_argument
     add_gin_arguments(add)
 
+    # They become gin bindings, so the run records them as such.
     for flag, setting in SHORT_CUTS.items():
         add(
             flag,
@@ -33,12 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder with the prepared splits train and validation",
     )
     add("--run_dir", required=True, help="the run's folder, created if missing")
+
     add(
         "--lexicon",
         metavar="FILE",
-        help="a dictionary for word_beam, one word a line; default: the training split's "
-        "words",
+        help=(
+            "a dictionary for word_beam, one word a line; default: the training "
+            "split's words"
+        ),
     )
+
     add("--resume", action="store_true", help="continue an interrupted run")
     add(
         "--no_memory_probe",
@@ -57,17 +63,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="check everything, memory too, and write nothing",
     )
+
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
-        help="train together with other processes that run the same command (docs/cluster.md): "
-        "read their addresses from TF_CONFIG or SLURM's variables, or list all, the chief's first",
+        help=(
+            "train together with other processes that run the same command "
+            "(docs/cluster.md): read their addresses from TF_CONFIG or SLURM's "
+            "variables, or list all, the chief's first"
+        ),
     )
     add("--rank", type=int, help="index of this process in --cluster, from 0")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if ``--run_dir`` has a run already and doesn't continue it."""
+    """Raises UsageError if ``--run_dir`` has a run already and doesn't continue it.
+
+    Training checks it too, but only after TensorFlow is loaded.
+    """
     from tfasr.recording.session import events_so_far, has_begun
 
     if arguments.resume or arguments.dry_run or arguments.cluster:
@@ -79,12 +92,17 @@ def check(arguments: argparse.Namespace) -> None:
 
     if has_begun(events_so_far(run_dir)):
         raise UsageError(
-            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-            "does. Continue it with --resume, or choose another folder."
+            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, "
+            "which does. Continue it with --resume, or choose another folder."
         )
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Trains a model and prints its last error rates.
+
+    With ``--dry_run`` it only checks the configuration and the data. In a cluster, each
+    of its processes calls this; the chief (rank 0) prints.
+    """
     from tfasr.cluster.description import named_cluster
     from tfasr.kit.registry import require_plugins
     from tfasr.training.from_gin import load_config, trains_in_rounds
@@ -94,6 +112,7 @@ def run(arguments: argparse.Namespace) -> None:
     # Without the run's plug-ins, names in the preset may be unknown.
     if arguments.resume:
         require_plugins(arguments.run_dir)
+
     if arguments.dry_run:
         config = load_config(arguments.gin_file, arguments.gin_binding)
         from tfasr.training.dry_run import dry_run
@@ -138,9 +157,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if history and team.rank == 0:
         last = history[-1]
-        epochs = epochs_done(history)
-        plural = "" if epochs == 1 else "s"
+        epochs = counted(epochs_done(history), "epoch")
         print(
-            f"{Path(arguments.run_dir)}: {epochs} epoch{plural}, "
+            f"{Path(arguments.run_dir)}: {epochs}, "
             f"validation CER {last['cer']:.2%}, WER {last['wer']:.2%}"
         )

@@ -26,24 +26,29 @@ log = logging.getLogger("tfasr")
 # Standard input, among the names of recordings.
 STDIN = "-"
 
-# The formats of ``--stream``.
+# The formats of ``--stream``. Subtitles need the whole recording.
 STREAMED = ("json", "text")
 
-# An hour: chunks are whole in memory.
+# The longest chunk of a stream, an hour: a chunk is whole in memory.
 MOST_CHUNK_MS = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags: recordings, model and decoder, output, and those of a stream."""
     # Imported here: other commands don't need soundfile.
     from tfasr.recognising.files import FORMATS
 
     add = parser.add_argument
-    recordings = (
-        "recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
-        "or - for raw PCM from standard input: signed 16 bit, little endian, one channel, at the "
-        "model's rate (16 kHz)"
+    add(
+        "audio",
+        nargs="+",
+        metavar="FILE|DIR|-",
+        help=(
+            "recordings of any rate and format that libsndfile or ffmpeg reads, "
+            "folders of them, or - for raw PCM from standard input: signed 16 bit, "
+            "little endian, one channel, at the model's rate (16 kHz)"
+        ),
     )
-    add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
 
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add(
@@ -52,18 +57,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: text; with --stream: json, or text",
     )
 
-    files = "write a file per recording to this folder; finished recordings are skipped"
-    add("--out", metavar="DIR", help=files)
+    add(
+        "--out",
+        metavar="DIR",
+        help="write a file per recording to this folder; finished recordings are skipped",
+    )
 
     add_recogniser_arguments(add)
     _add_subtitle_arguments(parser)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
 
-    stream = (
-        "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
-        "whenever the text changes; needs a model that can stream"
+    add(
+        "--stream",
+        action="store_true",
+        help=(
+            "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's "
+            "format whenever the text changes; needs a model that can stream"
+        ),
     )
-    add("--stream", action="store_true", help=stream)
 
     add(
         "--chunk_ms",
@@ -72,11 +83,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --stream; default: %(default)g",
     )
 
-    no_endpoints_help = (
-        "with --stream: treat the whole recording as one utterance; otherwise an utterance "
-        "ends after 1.2 s of silence, or after 20 s"
+    add(
+        "--no_endpoints",
+        action="store_true",
+        help=(
+            "with --stream: treat the whole recording as one utterance; otherwise an "
+            "utterance ends after 1.2 s of silence, or after 20 s"
+        ),
     )
-    add("--no_endpoints", action="store_true", help=no_endpoints_help)
 
 
 def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,21 +99,38 @@ def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group("subtitles, with --format srt or vtt").add_argument
     usual = SubtitleRules()
-    characters = "characters of a line; default: %(default)s"
-    add("--subtitle_characters", type=int, default=usual.characters, help=characters)
 
-    lines = "lines of a subtitle; default: %(default)s"
-    add("--subtitle_lines", type=int, default=usual.lines, help=lines)
+    add(
+        "--subtitle_characters",
+        type=int,
+        default=usual.characters,
+        help="characters of a line; default: %(default)s",
+    )
 
-    shortest = "seconds that a subtitle is shown at least; default: %(default)g"
-    add("--subtitle_shortest_s", type=float, default=usual.shortest_s, help=shortest)
+    add(
+        "--subtitle_lines",
+        type=int,
+        default=usual.lines,
+        help="lines of a subtitle; default: %(default)s",
+    )
 
-    longest = "seconds that a subtitle is shown at most; default: %(default)g"
-    add("--subtitle_longest_s", type=float, default=usual.longest_s, help=longest)
+    add(
+        "--subtitle_shortest_s",
+        type=float,
+        default=usual.shortest_s,
+        help="seconds that a subtitle is shown at least; default: %(default)g",
+    )
+
+    add(
+        "--subtitle_longest_s",
+        type=float,
+        default=usual.longest_s,
+        help="seconds that a subtitle is shown at most; default: %(default)g",
+    )
 
 
 def _subtitle_rules(arguments: argparse.Namespace) -> "SubtitleRules":
-    """Returns the rules that the flags set."""
+    """Returns the rules of subtitles that the flags set."""
     from tfasr.recognising.subtitles import SubtitleRules
 
     return SubtitleRules(
@@ -136,17 +167,19 @@ def run(arguments: argparse.Namespace) -> None:
             arguments, "- must stand alone, without other recordings and without --out."
         )
 
-        # All of it is one transcript, however long it is.
+        # Standard input has no files: all of it is one transcript, however long.
         recogniser = recogniser_of(arguments)
         transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
         sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
+
         return
 
     sources = find_sources(arguments.audio)
     if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
-            f"--format {arguments.format} needs a single recording. Received: {len(sources)} "
-            "without --out. Name a folder with --out to get a file for each."
+            f"--format {arguments.format} needs a single recording. "
+            f"Received: {len(sources)} without --out. Name a folder with --out to get "
+            "a file for each."
         )
 
     _check_found([source.path for source in sources])
@@ -154,8 +187,9 @@ def run(arguments: argparse.Namespace) -> None:
     outcome = _transcribe(arguments, recogniser, sources)
     if outcome.failed:
         raise RunError(
-            f"Every recording must be readable. {len(outcome.failed)} of {len(sources)} could not "
-            "be transcribed; the messages are above, and the others are done."
+            f"Every recording must be readable. {len(outcome.failed)} of "
+            f"{len(sources)} could not be transcribed; the messages are above, and the "
+            "others are done."
         )
 
 
@@ -164,14 +198,17 @@ def _transcribe(
 ) -> "Outcome":
     """Transcribes recordings into files or to standard output.
 
-    Recordings whose files are in ``--out`` already are skipped.
+    Recordings whose files are in ``--out`` already are skipped. One that can't be read
+    is logged, and the others go on.
+
+    Returns:
+        How many were transcribed, and which failed.
     """
     from tfasr.recognising.files import FORMATS, ResultFolder, transcribe_sources
 
+    rules = _subtitle_rules(arguments)
     folder = None
-
     if arguments.out is not None:
-        rules = _subtitle_rules(arguments)
         folder = ResultFolder(
             Path(arguments.out), arguments.format, recogniser, sources, rules
         )
@@ -181,7 +218,8 @@ def _transcribe(
     if done:
         log.info("%d of %d are in --out already", done, len(sources))
 
-    written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
+    written_as = FORMATS[arguments.format].by(rules)
+    # Each file of a folder begins with the format's header, and so does the output.
     if folder is None:
         sys.stdout.write(written_as.header)
 
@@ -191,21 +229,19 @@ def _transcribe(
             if folder is not None:
                 folder.write(source, transcript)
             else:
-                # With several recordings, each text needs its recording's name.
-                named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
-                name = errors.printable(source.name, one_line=True)
-                sys.stdout.write(f"{name}\t{text}" if named else text)
+                # With several recordings, each text needs its recording's name.
+                if arguments.format == "text" and len(sources) > 1:
+                    text = f"{errors.printable(source.name, one_line=True)}\t{text}"
+
+                sys.stdout.write(text)
                 sys.stdout.flush()
 
             advance()
 
         def failed(source: "Source", reason: str) -> None:
-            log.error(
-                "%s is skipped: %s",
-                errors.printable(source.name, one_line=True),
-                reason,
-            )
+            name = errors.printable(source.name, one_line=True)
+            log.error("%s is skipped: %s", name, reason)
             advance()
 
         return transcribe_sources(
@@ -214,10 +250,12 @@ def _transcribe(
 
 
 def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
-    """Raises UsageError, with the ``rule``, for several recordings or ``--out``."""
-    if len(arguments.audio) > 1 or arguments.out is not None:
-        out = " with --out" if arguments.out is not None else ""
-        raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
+    """Raises UsageError, which begins with ``rule``, for several recordings or --out."""
+    received = " ".join(arguments.audio)
+    if arguments.out is not None:
+        raise UsageError(f"{rule} Received: {received} with --out.")
+    if len(arguments.audio) > 1:
+        raise UsageError(f"{rule} Received: {received}.")
 
 
 def _check_found(audio: Sequence[str | Path]) -> None:
@@ -229,12 +267,17 @@ def _check_found(audio: Sequence[str | Path]) -> None:
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
-    """Writes a line whenever the text of a recording or of standard input changes."""
+    """Writes a line whenever the text of a recording or of standard input changes.
+
+    Raises:
+        UsageError: for flags that don't go with ``--stream``.
+        RunError: if the audio can't be read; what was recognised before is printed.
+    """
     _check_alone(arguments, "--stream takes one recording, without --out.")
     if arguments.format not in STREAMED:
         raise UsageError(
-            f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
-            f"{arguments.format}."
+            f"--stream must be written as {' or '.join(STREAMED)}. "
+            f"Received: --format {arguments.format}."
         )
 
     if not 0 < arguments.chunk_ms <= MOST_CHUNK_MS:
@@ -243,13 +286,18 @@ def _run_stream(arguments: argparse.Namespace) -> None:
             f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}."
         )
 
+    # A missing recording is reported before the model is loaded.
     if arguments.audio != [STDIN]:
         _check_found(arguments.audio)
 
     from tfasr.recognising.segments import EndpointRules
 
+    endpoints = None
+    if not arguments.no_endpoints:
+        endpoints = EndpointRules()
+
     recogniser = recogniser_of(arguments)
-    stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
+    stream = recogniser.open_stream(endpoints)
     (audio,) = arguments.audio
     rate_hz = recogniser.sample_rate_hz
     chunk_s = arguments.chunk_ms / 1000
@@ -285,7 +333,11 @@ def _write_results(results: "list[StreamResult]", output_format: str) -> None:
 
 
 def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
-    """Returns an iterator over blocks of samples from standard input."""
+    """Returns an iterator over blocks of samples, ``chunk_s`` long, from standard input.
+
+    Raises:
+        UsageError: if standard input is closed.
+    """
     from tfasr.recognising.spec import pcm_chunks
 
     if sys.stdin is None:

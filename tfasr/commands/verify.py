@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Checks the folders one after the other and prints a line for each check.
 
-    Returns the exit code: 1 if a check failed, else 0.
+    Returns:
+        The exit code: 1 if a check failed, else 0. A check that can't be made, such as
+        one of data that aren't there, is no failure.
     """
     if arguments.published and len(arguments.paths) > 1:
         raise UsageError(
@@ -61,13 +63,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     for path in map(Path, arguments.paths):
         file = _main_file(path)
+
+        # A hash that was published earlier must be one of them: the newest of a list of
+        # events changes with each event, a submission is never changed.
         if file.name == SUBMISSION_FILE:
             hashes = [file_sha256(file)]
         else:
             hashes = chain_of(file)
 
         if arguments.print_hash:
-            newest = hashes[-1] if hashes else "no hash"
+            newest = "no hash"
+            if hashes:
+                newest = hashes[-1]
+
             print(printable(f"{newest}  {path}", one_line=True))
             continue
 
@@ -98,7 +106,8 @@ def _main_file(folder: Path) -> Path:
             return folder / name
 
     raise UsageError(
-        f"tfasr verify needs a folder with one of {', '.join(names)}. Received: {folder}."
+        f"tfasr verify needs a folder with one of {', '.join(names)}. "
+        f"Received: {folder}."
     )
 
 
@@ -107,7 +116,13 @@ def _checks(
 ) -> tuple[Iterable[Check], tuple[str, ...]]:
     """Returns the checks of a folder, and what they leave unchecked.
 
-    The folder is the one of its main file.
+    Checks are made while they are iterated over, so each one's line appears as soon as
+    it is known.
+
+    Args:
+        file: the folder's main file, see `_main_file`.
+        shards: the prepared splits; None leaves the data unchecked.
+        records: the folder of accepted submissions.
     """
     folder = file.parent
     if file.name == EVENTS_FILE:

@@ -14,14 +14,20 @@ from tfasr.reports.watching import Watch, line, screen
 from tfasr.tta.published import find_logs
 
 EXAMPLE = "watch runs"
-# The longest time between updates: `time.sleep` can't wait much longer.
+
+# The longest time between updates, in seconds: `time.sleep` can't wait much longer.
 _MOST_S = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the runs, their targets, and how often to look at them."""
     add = parser.add_argument
-    runs = "a run, even before it starts, a published log, or a folder of these"
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
+    add(
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="a run, even before it starts, a published log, or a folder of these",
+    )
     add_target_arguments(add, policy="paper")
     add("--once", action="store_true", help="print the state once and exit")
     add(
@@ -33,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Shows the runs until all have ended, or once with ``--once``; returns 0.
+
+    A terminal shows a table that changes in place; elsewhere there is a line for each
+    change.
+    """
     if not 0 < args.every_s <= _MOST_S:
         limits = f"more than 0, at most {_MOST_S:g}"
         raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
@@ -55,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
 def _paths(names: list[str]) -> list[Path]:
     """Returns the runs to watch: those in folders, and those that don't exist yet.
 
+    A run is returned once, even if several names lead to it.
+
     Raises:
         UsageError: if a run could not start in its folder.
     """
@@ -62,7 +75,7 @@ def _paths(names: list[str]) -> list[Path]:
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(
-                f"A run to watch must exist, or start soon in an existing folder. "
+                "A run to watch must exist, or start soon in an existing folder. "
                 f"Received: {path}; there is no folder {path.parent}."
             )
 
@@ -77,7 +90,7 @@ def _paths(names: list[str]) -> list[Path]:
                 paths.append(path)
                 continue
 
-            # The runs of a study lie deeper than find_logs looks.
+            # The runs of a study lie deeper than `find_logs` looks.
             inside = list(run_folders(path))
 
         paths += inside or find_logs(path)
@@ -86,8 +99,16 @@ def _paths(names: list[str]) -> list[Path]:
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
-    """Prints a line whenever a run's state changes, until all have ended."""
+    """Prints a line whenever a run's state changes, until all have ended.
+
+    Args:
+        watch: looks at the runs.
+        every_s: seconds between two looks.
+        once: whether to look once only.
+    """
+    # What the last line on each run said.
     printed: dict[Path, tuple[object, ...]] = {}
+
     while True:
         runs = watch.look()
         for run in runs:
@@ -103,7 +124,12 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
 
 
 def _live(watch: Watch, every_s: float) -> None:
-    """Shows the runs' states in place, until all have ended."""
+    """Shows the runs' states in place, until all have ended.
+
+    Args:
+        watch: looks at the runs.
+        every_s: seconds between two looks.
+    """
     from rich.live import Live
 
     runs = watch.look()

@@ -35,8 +35,8 @@ from tfasr.corpora.parts import Layout, PartFile, Read, UnsoundError
 # Suffixes by which a corpus's reader recognises audio; the content decides how it is
 # read.
 _BY_LIBSNDFILE = (
-    ".flac .wav .wave .bwf .rf64 .w64 .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc .au .snd "
-    ".caf .sph .nist"
+    ".flac .wav .wave .bwf .rf64 .w64 .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc "
+    ".au .snd .caf .sph .nist"
 )
 _BY_FFMPEG = ".m4a .m4b .mp4 .mov .3gp .webm .mka .mkv .aac .wma .amr .wv"
 AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
@@ -310,6 +310,7 @@ def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
     stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - is faster
     size = os.fstat(stored.fileno()).st_size
     head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
+
     if FOREIGN.match(head):
         decoded = stack.enter_context(decoded_by_ffmpeg(path))
         return AudioFile([stack.enter_context(_sound_file(decoded.fileno()))])
@@ -331,6 +332,7 @@ def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
         # The decoder reads in blocks, so most of a joined file is still unread.
         is_read = stored.tell() == size
         layout = None if is_read else joined_files(read, size)
+
         return None if layout is None else _joined(layout, stored, stack)
 
     return AudioFile([stack.enter_context(_sound_file(stored.fileno()))], rest=rest)
@@ -450,6 +452,7 @@ def decoded_by_ffmpeg(
         command = [
             word.format(reader=foreign.lastgroup, most_s=most_s) for word in _FFMPEG
         ]
+
         with tempfile.TemporaryFile() as decoded:
             if fault := _run_ffmpeg(command, file, decoded):
                 raise unreadable(path, f"ffmpeg: {fault}")
@@ -476,6 +479,7 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
         # ffmpeg's own limit counts processor time only.
         late = threading.Timer(_FFMPEG_S, process.kill)
         late.start()
+
         try:
             while decoded.tell() <= _FFMPEG_BYTES:
                 piece = process.stdout.read(_PIECE_BYTES)
@@ -529,7 +533,8 @@ def audio_duration_s(path: str | Path) -> float:
 def unreadable(path: str | Path, cause: str) -> ValueError:
     """Returns the error for a recording that can't be used, for the caller to raise."""
     return ValueError(
-        f"An audio file must be readable to its end. Received: {path}: {cause.strip().rstrip('.')}."
+        f"An audio file must be readable to its end. Received: {path}: "
+        f"{cause.strip().rstrip('.')}."
     )
 
 

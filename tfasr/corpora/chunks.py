@@ -19,10 +19,16 @@ from tfasr.corpora.parts import Layout, Part, Read, UnsoundError
 # Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or
 # 2**32 in it.
 UNKNOWN_BYTES = 2**31 - 2**16
-_UNKNOWN_64 = 2**62  # such a size where sizes have 64 bits
-_LARGEST_32 = 2**32 - 1  # in RF64: the size stands in the chunk ds64
-# Of RF64: sizes of the file and the samples, and their number.
+
+# Such a size where sizes have 64 bits.
+_UNKNOWN_64 = 2**62
+
+# In RF64, this size means that the true one is in the chunk ds64.
+_LARGEST_32 = 2**32 - 1
+
+# RF64's chunk ds64: sizes of the file and the samples, and their number.
 _DS64 = struct.Struct("<4sIQQQI")
+
 # Chunks that may be cut off after the samples, without harm to them.
 _AFTER_SAMPLES = frozenset(
     (
@@ -62,15 +68,25 @@ _AFTER_SAMPLES = frozenset(
 
 @dataclass(frozen=True)
 class _Form:
-    """How a container writes its chunks: a name, a size, and as many bytes."""
+    """How a container writes its chunks: a name, a size, and as many bytes.
 
-    first: int  # position of the first chunk
-    size: struct.Struct  # of a chunk's size
-    name_bytes: int  # of a chunk's name
-    samples: bytes  # name of the chunk of samples
-    before: int  # bytes in that chunk before the samples
-    counts_header: bool  # whether a chunk's size includes its name and size
-    alignment: int  # chunks begin at multiples of it
+    Attributes:
+        first: position of the first chunk.
+        size: of a chunk's size.
+        name_bytes: of a chunk's name.
+        samples: name of the chunk of samples.
+        before: bytes in that chunk before the samples.
+        counts_header: whether a chunk's size includes its name and size.
+        alignment: chunks begin at multiples of it.
+    """
+
+    first: int
+    size: struct.Struct
+    name_bytes: int
+    samples: bytes
+    before: int
+    counts_header: bool
+    alignment: int
 
 
 _RIFF = _Form(
@@ -82,6 +98,7 @@ _RIFF = _Form(
     counts_header=False,
     alignment=2,
 )
+
 # Before AIFF's samples are an offset and a block size, and before CAF's an edit count.
 _AIFF = replace(_RIFF, size=struct.Struct(">I"), samples=b"SSND", before=8)
 _CAF = replace(_RIFF, first=8, size=struct.Struct(">Q"), before=4, alignment=1)
@@ -115,13 +132,20 @@ class _Samples:
     """The samples of one file: several chunks of them are read one after another.
 
     ``windows`` are pairs of positions, of the first byte and after the last one.
+
+    Attributes:
+        start: of the file.
+        form: how its chunks are written.
+        windows: where its samples are.
+        stated: bytes of samples by the header.
+        large: the chunk ds64.
     """
 
-    start: int  # of the file
+    start: int
     form: _Form
     windows: list[tuple[int, int]]
-    stated: int = 0  # bytes of samples by the header
-    large: bytes = b""  # the chunk ds64
+    stated: int = 0
+    large: bytes = b""
 
 
 def chunk_layout(read: Read, size: int) -> Layout | None:
@@ -154,6 +178,8 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
 
     parts = tuple(_part(read, file) for file in files)
     is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
+
+    # A size that the program didn't know is nothing to remark on.
     remark = ""
     if len(files) > 1:
         remark = f"{len(files)} files are joined in it; all of them are read"
@@ -182,10 +208,16 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
 
     Some programs write several chunks of samples, so all chunks are followed to the
     end.
+
+    Args:
+        read: reads bytes of the whole file at a position.
+        size: the whole file's, in bytes.
+        file: one of the files that are joined in it; its windows are added to.
     """
     form = file.form
     position = file.start + form.first
     header_bytes = form.name_bytes + form.size.size
+
     while position + header_bytes <= size:
         if (
             position > file.start + form.first
@@ -198,7 +230,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
         if name == b"ds64":
             file.large = read(position, _DS64.size)
         if name != form.samples:
-            position = _aligned(begin + length, file, read, size)
+            position = _aligned(begin + length, file, read)
             continue
 
         # The true size is in the chunk ds64.
@@ -211,7 +243,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
         file.windows.append((begin, end))
         # The first chunk's, by which the header is judged.
         file.stated = file.stated or length
-        position = _aligned(end, file, read, size)
+        position = _aligned(end, file, read)
 
     return size
 
@@ -226,8 +258,14 @@ def _chunk(read: Read, position: int, form: _Form) -> tuple[bytes, int]:
     return content[:4], length
 
 
-def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
-    """Returns where the next chunk begins; some programs leave out the padding byte."""
+def _aligned(position: int, file: _Samples, read: Read) -> int:
+    """Returns where the next chunk begins; some programs leave out the padding byte.
+
+    Args:
+        position: the end of a chunk.
+        file: whose chunks they are.
+        read: reads bytes at a position.
+    """
     padding = -(position - file.start) % file.form.alignment
     if padding == 1 and file.form is _RIFF and read(position, 4) in (b"data", b"fmt "):
         return position
@@ -253,8 +291,10 @@ def _end_of_samples(
     """
     end = begin + length
     if end > size:
-        has_64_bits = file.form.size.size == 8 or bool(file.large)
-        unknown = _UNKNOWN_64 if has_64_bits else UNKNOWN_BYTES
+        unknown = UNKNOWN_BYTES
+        if file.form.size.size == 8 or file.large:
+            unknown = _UNKNOWN_64
+
         if length < unknown:
             shortfall = f"{size - begin} of {length} bytes of audio are there"
             raise UnsoundError(f"truncated: {shortfall}")
@@ -302,20 +342,27 @@ def _part(read: Read, file: _Samples) -> Part:
         header = _as_rf64(header, file, present)
     elif form.size.size == 4 and present >= _LARGEST_32:
         raise UnsoundError(
-            f"its header states {file.stated} bytes of samples, but {present} follow, more than "
-            "this format allows; write it as RF64 or FLAC"
+            f"its header states {file.stated} bytes of samples, but {present} follow, "
+            "more than this format allows; write it as RF64 or FLAC"
         )
     else:
         length = form.before + present
         if form.counts_header:
             length += form.name_bytes + form.size.size
+
         form.size.pack_into(header, len(header) - form.before - form.size.size, length)
 
     return Part(bytes(header), tuple(file.windows))
 
 
 def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
-    """Returns the header of a WAV file as one with 64-bit sizes."""
+    """Returns the header of a WAV file as one with 64-bit sizes.
+
+    Args:
+        header: everything before the samples.
+        file: where it is from; it may have 64-bit sizes already, but wrong ones.
+        present: bytes of samples.
+    """
     chunks = header[12:]
     if file.large:
         _, length = struct.unpack("<4sI", file.large[:8])
@@ -332,9 +379,22 @@ def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
 
 
 def _au_layout(head: bytes, size: int) -> Layout | None:
-    """Returns where the samples of an AU file are; it has no chunks."""
+    """Returns where the samples of an AU file are; None if its header is right.
+
+    Such a file has no chunks.
+
+    Args:
+        head: its first bytes.
+        size: the file's.
+
+    Raises:
+        UnsoundError: if fewer samples are there than the header states.
+    """
     # The mark is reversed in little-endian files.
-    order = ">" if head[:4] == b".snd" else "<"
+    order = "<"
+    if head.startswith(b".snd"):
+        order = ">"
+
     begin, stated = struct.unpack(f"{order}II", head[4:12])
     present = size - begin
     if stated == present or stated >= UNKNOWN_BYTES or present <= 0:

@@ -54,6 +54,7 @@ def check_corpus(corpus: object) -> None:
         )
 
 
+# All corpora, by the values of ``--corpus``.
 CORPORA: Registry[Corpus] = Registry(
     "corpus",
     {
@@ -105,16 +106,16 @@ def read_split(
     if manifest is not None and reader.list_suffix is None:
         listed = (name for name in CORPORA if CORPORA[name].list_suffix is not None)
         raise UsageError(
-            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its own lists. "
-            f"Received: --corpus {corpus} --manifest {manifest}."
+            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its "
+            f"own lists. Received: --corpus {corpus} --manifest {manifest}."
         )
 
     # Rejected, because a flag without effect would go unnoticed.
     if subsets and not reader.has_subsets:
         divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
-            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus {corpus} "
-            f"--subsets {','.join(subsets)}."
+            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus "
+            f"{corpus} --subsets {','.join(subsets)}."
         )
 
     if reader.has_subsets:
@@ -124,7 +125,8 @@ def read_split(
         # The usual names are left to the reader, which knows what is missing.
         if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
             raise UsageError(
-                f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
+                f"--split must be one that {corpus} has: {', '.join(known)}. Received: "
+                f"{split!r}."
             )
 
         return reader.read(corpus_dir, split)
@@ -137,7 +139,15 @@ def read_split(
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
-    """Returns the splits that `read_split` finds without a manifest or subsets."""
+    """Returns the splits that `read_split` finds without a manifest or subsets.
+
+    Args:
+        corpus: a name in `CORPORA`.
+        corpus_dir: the corpus's folder.
+
+    Raises:
+        UsageError: if the folder doesn't have the corpus.
+    """
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
@@ -177,14 +187,26 @@ def find_manifest(
     suffix: str,
     manifest: str | Path | None,
 ) -> Path:
-    """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
+    """Returns the path of a split's list of utterances.
+
+    Args:
+        corpus_dir: the corpus's folder, an absolute path.
+        split: such as "train".
+        suffix: of the corpus's lists, such as ".tsv".
+        manifest: as in `read_split`; None for a list of one of the usual names.
+
+    Raises:
+        UsageError: if it doesn't exist.
+    """
     if manifest is None:
-        if usual := _usual_lists(corpus_dir, split, suffix):
+        usual = _usual_lists(corpus_dir, split, suffix)
+        if usual:
             return usual[0]
 
         raise UsageError(
-            f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
-            f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
+            f"The list of the split {split!r} must be named with --manifest, or be "
+            f"{split}{suffix} in {corpus_dir} or in its folder splits. Found there: "
+            f"{found_in(corpus_dir)}."
         )
 
     # If `manifest` is absolute, `/` ignores the folder before it.

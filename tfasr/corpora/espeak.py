@@ -22,10 +22,13 @@ import numpy as np
 from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import ChildError, Correspondence, received
 
-SAMPLE_RATE_HZ = 22050  # at which the library starts
+# The sample rate at which the library starts.
+SAMPLE_RATE_HZ = 22050
+
 # The library cuts the paths of its data files, which include the files' names, at 160
 # bytes.
 _LONGEST_DATA_PATH_BYTES = 100
+
 # Numbers from espeak-ng's speak_lib.h.
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
@@ -38,6 +41,10 @@ class Library:
     """The C functions of espeak-ng that tfasr uses.
 
     There can be only one in a process, as the library's state is global.
+
+    Args:
+        library: the path of the shared library.
+        data: the folder with its voices and dictionaries.
 
     Raises:
         OSError: if the library is too old or doesn't start.
@@ -58,7 +65,7 @@ class Library:
             ctypes.c_int,
             ctypes.c_void_p,
         )
-        # kept, or the library would call freed memory
+        # Kept, or the library would call freed memory.
         self._callback = callback(self._collect)
         rate_hz = self._library.espeak_Initialize(
             _SYNCHRONOUS,
@@ -141,16 +148,21 @@ class Espeak:
 
     The same sequence of calls gives the same samples in every process, because the
     library's noise is seeded before each call. Order matters: the library keeps state
-    between utterances. Raises UsageError if the package espeakng-loader is missing, and
-    RunError if the library fails.
+    between utterances::
+
+        with Espeak() as espeak:
+            samples = espeak.speak("turn on the light", "en-us+f3")
+
+    Raises:
+        UsageError: if the package espeakng-loader is missing.
+        RunError: if the library fails.
     """
 
     def __init__(self):
         with optional_package("espeak-ng", "The synthetic corpus", "'tfasr[demo]'"):
             loader = importlib.import_module("espeakng_loader")
 
-        # Empty until everything has been opened, so that `close` can always be
-        # called.
+        # Empty until everything has been opened, so that `close` can always be called.
         self._resources = contextlib.ExitStack()
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(loader.get_data_path()))
@@ -195,9 +207,11 @@ class Espeak:
         """
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         self._child.send(request)
+
         return np.frombuffer(self._receive(f"at {json.dumps(request)}"), dtype="<i2")
 
     def close(self) -> None:
+        """Ends the child process."""
         self._resources.close()
 
     def _receive(self, occasion: str) -> bytes:
@@ -205,11 +219,12 @@ class Espeak:
         try:
             samples, fault = self._child.next_answer()
         except ChildError as error:
-            code = error.exit_code
-            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            words = f"{how} {error.messages}"
+            how = f"exit status {error.exit_code}"
+            if error.exit_code < 0:
+                how = signal.Signals(-error.exit_code).name
+
             raise RunError(
-                f"The speech synthesiser ended {occasion}: {words}"
+                f"The speech synthesiser ended {occasion}: {how} {error.messages}"
             ) from error
 
         if fault:
@@ -220,7 +235,10 @@ class Espeak:
 
 @contextlib.contextmanager
 def _short_path(data: str):
-    """Yields a path to the library's data that is short enough, by a link if necessary."""
+    """Yields a path to the library's data that is short enough.
+
+    If the data's own path is too long, it is a link in a temporary folder.
+    """
     if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
         yield data
         return

@@ -11,14 +11,27 @@ import re
 from tfasr.corpora.formats import FLAC_MARK
 from tfasr.corpora.parts import Layout, Part, Read
 
-# The mark; STREAMINFO's type and length.
+# How a file begins: the mark; STREAMINFO's type and length.
 _BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
-_SYNC = (b"\xff\xf8", b"\xff\xf9")  # of a frame: blocks of one size, or of several
-_TAG_BYTES = 128  # MP3's tag, which some programs write behind FLAC files too
-_HEAD_BYTES = 42  # the mark, a block's header, and STREAMINFO
-_DECODER_BYTES = 8192  # that libFLAC reads at once
-_MOST_FRAME_BYTES = 1 << 20  # if the header states no size of its largest frame
-_MOST_FRAME_HEADER = 16  # bytes
+
+# How a frame begins: with blocks of one size, or of several.
+_SYNC = (b"\xff\xf8", b"\xff\xf9")
+
+# MP3's tag, which some programs write behind FLAC files too.
+_TAG_BYTES = 128
+
+# The mark, a block's header, and STREAMINFO.
+_HEAD_BYTES = 42
+
+# How many bytes libFLAC reads at once.
+_DECODER_BYTES = 8192
+
+# Of the largest frame, if the header doesn't state it.
+_MOST_FRAME_BYTES = 1 << 20
+
+# Of a frame's header.
+_MOST_FRAME_HEADER = 16
+
 # Samples of a block by the code in its header; 0: reserved, or stated after the header.
 _BLOCK_SIZES = (
     0,
@@ -34,7 +47,7 @@ _BLOCK_SIZES = (
 
 
 def flac_layout(read: Read, size: int) -> Layout | None:
-    """Returns the files in a FLAC file; None if its last frame ends where its header says.
+    """Returns the files in a FLAC file; None if it ends where its header says.
 
     Only the end of the file is read, so this doesn't find a longer file of the same
     number of samples that was joined to it: see `joined_files`.
@@ -66,10 +79,13 @@ def joined_files(read: Read, size: int) -> Layout | None:
         head = content[start : start + _HEAD_BYTES]
         stated = _stated_samples(head)
         present = _last_sample(_tail(read, head, start, end), head)
-        is_right = present <= stated  # if fewer are there, the decoder will tell
+
+        # If fewer are there, the decoder will tell.
+        is_right = present <= stated
         if not is_right:
             if stated:
                 remark = f"its header states {stated} samples, but {present} are there"
+
             # The number of samples is in the lower bits of these bytes.
             corrected_bits = int.from_bytes(head[18:26], "big") - stated + present
             head = head[:18] + corrected_bits.to_bytes(8, "big") + head[26:]
@@ -77,11 +93,11 @@ def joined_files(read: Read, size: int) -> Layout | None:
         parts.append(Part(head, ((start + len(head), end),)))
 
     if len(parts) > 1:
-        return Layout(
-            tuple(parts), f"{len(parts)} files are joined in it; all of them are read"
-        )
+        remark = f"{len(parts)} files are joined in it; all of them are read"
+    elif is_right:
+        return None
 
-    return None if is_right else Layout(tuple(parts), remark)
+    return Layout(tuple(parts), remark)
 
 
 def _stated_samples(head: bytes) -> int:
@@ -90,7 +106,14 @@ def _stated_samples(head: bytes) -> int:
 
 
 def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
-    """Returns the end of a file from ``start`` to ``end``, with its last frame."""
+    """Returns the end of a file, with its last frame.
+
+    Args:
+        read: reads bytes at a position.
+        head: the file's first bytes, which state the size of its largest frame.
+        start: where the file begins, if several are joined.
+        end: where it ends.
+    """
     largest = int.from_bytes(head[15:18], "big") or _MOST_FRAME_BYTES
     length = max(largest + _TAG_BYTES, _DECODER_BYTES)
     begin = max(start + _HEAD_BYTES, end - length)
@@ -116,6 +139,10 @@ def _frame_end(frame: bytes, head: bytes) -> int:
     """Returns the number of the sample after a frame; 0 if its header isn't one.
 
     The checksum of the header decides: 16 bits of sync code occur in samples, too.
+
+    Args:
+        frame: the frame's first bytes.
+        head: the file's first bytes, with the size of its blocks.
     """
     if len(frame) < 6 or frame[3] & 1:
         return 0

@@ -8,15 +8,18 @@ import re
 
 from tfasr.corpora.mpeg import begins_with_frames
 
+# How a FLAC file begins.
 FLAC_MARK = b"fLaC"
+
 # First bytes of formats that libsndfile can't read; each group is named after ffmpeg's
 # demuxer. ffmpeg may use only that: it might take the file for a playlist, which opens
 # other files.
 FOREIGN = re.compile(
-    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
-    rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
+    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])"
+    rb"|(?P<asf>0&\xb2u)|(?P<amr>#!AMR)|(?P<wv>wvpk)",
     re.DOTALL,
 )
+
 # Names for messages, by the marks with which files begin.
 _FORMATS = {
     "WAV": (b"RIFF", b"RF64", b"BW64", b"riff"),
@@ -33,7 +36,14 @@ _FORMATS = {
 
 
 def format_of(beginning: bytes) -> str | None:
-    """Returns the format of a file that begins like this; None if it may be raw samples."""
+    """Returns the format of a file, for messages; None if it may be raw samples.
+
+    >>> format_of(b"fLaC..."), format_of(b"")
+    ('FLAC', None)
+
+    Args:
+        beginning: the file's first bytes, as many as there are.
+    """
     for name, marks in _FORMATS.items():
         if beginning.startswith(marks):
             return name
@@ -47,7 +57,10 @@ def format_of(beginning: bytes) -> str | None:
         if _begins_with_aac_frames(beginning):
             return "AAC"
 
-    return "MP3" if begins_with_frames(beginning) else None
+    if begins_with_frames(beginning):
+        return "MP3"
+
+    return None
 
 
 def _begins_with_aac_frames(content: bytes) -> bool:

@@ -30,13 +30,25 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment
 from tfasr.errors import UsageError
 
-_EXPECTED = "a folder of Kaldi's data folders, such as data with data/train/wav.scp, or one of them"
+# What --corpus_dir must be, for messages.
+_EXPECTED = (
+    "a folder of Kaldi's data folders, such as data with data/train/wav.scp, or one of "
+    "them"
+)
+
+# All of a recording.
 _WHOLE = Segment()
 
 
 @dataclass(frozen=True)
 class _TableLine:
-    """A line of one of Kaldi's tables: ``place`` is its file and line, for messages."""
+    """A line of one of Kaldi's tables.
+
+    Attributes:
+        key: what it is about: an utterance or a recording.
+        fields: the others.
+        place: its file and line, for messages.
+    """
 
     key: str
     fields: list[str]
@@ -71,11 +83,12 @@ def read_kaldi(corpus_dir: str | Path, split: str) -> CorpusSplit:
     folder = _folder_of(corpus_dir, split)
     if folder is None and (corpus_dir / "wav.scp").is_file():
         folder = corpus_dir
+
     if folder is None:
         names = " or ".join(SPLIT_NAMES.get(split, (split,)))
         raise UsageError(
-            f"The split {split!r} must be the folder {names} in {corpus_dir}, with wav.scp. Found "
-            f"there: {found_in(corpus_dir)}."
+            f"The split {split!r} must be the folder {names} in {corpus_dir}, with "
+            f"wav.scp. Found there: {found_in(corpus_dir)}."
         )
 
     return assemble(
@@ -105,18 +118,22 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
     # Of malformed lines in any of the tables.
     yield from rejections
     paths: dict[str, Path] = {}
+
     for key, line in texts.items():
-        text = line.fields[0] if line.fields else ""
+        # An empty transcript is rejected later, like that of any corpus.
+        text = next(iter(line.fields), "")
         if key not in segments:
             detail = f"{line.place}: the utterance is not in segments or wav.scp"
             yield Rejection(key, TRANSCRIPT_WITHOUT_AUDIO, detail)
             continue
 
-        speaker = "".join(speakers[key].fields).strip() if key in speakers else ""
+        speaker = ""
+        if key in speakers:
+            speaker = "".join(speakers[key].fields).strip()
+
         try:
             recording, segment = _segment(segments[key])
-            # A recording is looked for once, though it may have thousands
-            # of segments.
+            # A recording is looked for once, though it may have thousands of segments.
             if recording not in paths:
                 paths[recording] = _audio_path(
                     recordings,
@@ -124,13 +141,16 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
                     folder,
                     corpus_dir,
                 )
+
             path = paths[recording]
         except MalformedLineError as error:
             detail = f"{segments[key].place}: {error}"
             yield Rejection(key, TRANSCRIPT_WITHOUT_AUDIO, detail)
             continue
 
-        segment = None if segment == _WHOLE else segment
+        if segment == _WHOLE:
+            segment = None
+
         yield ListedUtterance(key, path, text, speaker, line.place, segment)
 
     for key, line in segments.items():
@@ -153,6 +173,7 @@ def _table(
     """
 
     def parse(line: str) -> list[str]:
+        """Returns the fields of a line."""
         # Kaldi separates by any white space.
         fields = line.split(None, most_fields)
         if not fields:
@@ -183,7 +204,8 @@ def _segment(line: _TableLine) -> tuple[str, Segment]:
     Raises:
         MalformedLineError: if the line breaks the format.
     """
-    if len(line.fields) == 1:  # without segments, an utterance is a recording
+    # Without segments, an utterance is a recording.
+    if len(line.fields) == 1:
         return line.fields[0], _WHOLE
 
     if len(line.fields) < 3:
@@ -191,9 +213,16 @@ def _segment(line: _TableLine) -> tuple[str, Segment]:
             "a segment must have an id, a recording, a begin and an end"
         )
 
-    recording, begin, end = line.fields[:3]
-    channel = channel_of(line.fields[3]) if len(line.fields) > 3 else None
-    end_s = None if end.startswith("-") else seconds_of(end, "a segment's end")
+    recording, begin, end, *rest = line.fields
+    channel = None
+    if rest:
+        channel = channel_of(rest[0])
+
+    # Kaldi writes -1 for the recording's end.
+    end_s = None
+    if not end.startswith("-"):
+        end_s = seconds_of(end, "a segment's end")
+
     begin_s = seconds_of(begin, "a segment's begin")
 
     return recording, segment_of(begin_s, end_s, channel)
@@ -205,21 +234,32 @@ def _audio_path(
     folder: Path,
     corpus_dir: Path,
 ) -> Path:
-    """Returns a recording's file; MalformedLineError if it isn't a plain file."""
+    """Returns a recording's file, or where it should be.
+
+    Args:
+        recordings: the lines of ``wav.scp``.
+        recording: the key of one of them.
+        folder: the split's.
+        corpus_dir: the corpus's.
+
+    Raises:
+        MalformedLineError: if ``wav.scp`` doesn't name a plain file.
+    """
     if recording not in recordings or not recordings[recording].fields:
         raise MalformedLineError(f"the recording {recording} is not in wav.scp")
 
     name = recordings[recording].fields[0].strip()
     if name.endswith("|"):
         raise MalformedLineError(
-            f"wav.scp makes the recording {recording} by a command, which tfasr doesn't run: "
-            f"{name[:80]!r}. Write its output to a file, and name that in wav.scp"
+            f"wav.scp makes the recording {recording} by a command, which tfasr "
+            f"doesn't run: {name[:80]!r}. Write its output to a file, and name that in "
+            "wav.scp"
         )
 
     if ".ark:" in name or name.startswith("-"):
         raise MalformedLineError(
-            f"wav.scp keeps the recording {recording} in an archive: {name[:80]!r}. Extract it "
-            "with Kaldi's wav-copy, and name the file in wav.scp"
+            f"wav.scp keeps the recording {recording} in an archive: {name[:80]!r}. "
+            "Extract it with Kaldi's wav-copy, and name the file in wav.scp"
         )
 
     candidates = [

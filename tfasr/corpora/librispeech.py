@@ -24,11 +24,15 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
+# What --corpus_dir must be, for messages.
 _EXPECTED = (
     "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
 )
+
 # The subsets of the usual splits; noisier speech is in dev-other and test-other.
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
+
+# How all subsets' names begin, and how files of transcripts end.
 _PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
 
@@ -40,8 +44,14 @@ def read_librispeech(
 ) -> CorpusSplit:
     """Returns the utterances of a split.
 
-    These are ``subsets`` if given, else the split's default subsets or the subset of
-    its name, such as "test-other".
+    Args:
+        corpus_dir: the folder of the subsets.
+        split: "train", "validation" or "test", or the name of a subset, such as
+            "test-other".
+        subsets: the folders to read instead of the split's usual ones.
+
+    Raises:
+        UsageError: if a subset is missing.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -49,10 +59,10 @@ def read_librispeech(
     entries: list[ListedUtterance] = []
     rejections: list[Rejection] = []
     chosen = _chosen_subsets(corpus_dir, split, subsets)
+
     for subset in chosen:
         for folder, files in walk(corpus_dir / subset):
-            # The folder below the subset; none for files in the subset
-            # itself.
+            # The folder below the subset; "" for files in the subset itself.
             speaker = folder.relative_to(corpus_dir / subset).parts[:1]
             _read_chapter(files, "".join(speaker), entries, rejections)
 
@@ -63,6 +73,7 @@ def librispeech_splits(corpus_dir: str | Path) -> list[str]:
     """Returns the splits whose default subsets are in the folder."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
+
     return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
 
 
@@ -78,7 +89,10 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
 
     advice = ""
     if corpus_dir.name.startswith(_PREFIXES):
-        advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
+        advice = (
+            f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this "
+            "subset."
+        )
 
     # Or the corpus may lie one folder below.
     for name in names:
@@ -101,20 +115,22 @@ def _chosen_subsets(
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
         if missing:
             raise UsageError(
-                f"Every subset must be a folder in {corpus_dir}. Missing: {', '.join(missing)}. "
-                f"Found there: {found_in(corpus_dir)}."
+                f"Every subset must be a folder in {corpus_dir}. Missing: "
+                f"{', '.join(missing)}. Found there: {found_in(corpus_dir)}."
             )
 
         return list(dict.fromkeys(subsets))
 
     present = _present_subsets(corpus_dir)
-    pattern = _SUBSETS.get(split, split)  # a subset is also a split
+    # A subset is also a split.
+    pattern = _SUBSETS.get(split, split)
     chosen = fnmatch.filter(present, pattern)
+
     if not chosen:
         raise UsageError(
-            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} in "
-            f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
-            "to read with --subsets."
+            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} "
+            f"in {corpus_dir}. Found there: {', '.join(present)}. Download it, or name "
+            "the subsets to read with --subsets."
         )
 
     return chosen
@@ -130,6 +146,12 @@ def _read_chapter(
 
     A transcript without audio gets the path that its audio would have, so that the
     checks of all corpora report it.
+
+    Args:
+        files: all in the chapter's folder.
+        speaker: the name of the speaker's folder.
+        entries: gets the utterances.
+        rejections: gets what is wrong.
     """
     audio: dict[str, Path] = {}
     for path in files:

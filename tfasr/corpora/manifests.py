@@ -33,12 +33,16 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment, Utterance
 from tfasr.errors import UsageError
 
+# The columns of a tab-separated list, those that it must have, and those of segments.
 COLUMNS = ("path", "speaker", "seconds", "text")
 REQUIRED = ("path", "text")
 _OF_SEGMENTS = ("begin", "end", "channel")
+
 # Likely names of the columns for segments, which would otherwise be ignored.
 _RENAMED = {"start": "begin", "offset": "begin", "stop": "end"}
-# Words in the names of other toolkits' fields that change the audio.
+
+# Words in the names of other toolkits' fields that change the audio: factors, of which
+# 1 changes nothing, and others.
 _FACTORS = frozenset(("speed", "tempo", "gain", "volume"))
 _EFFECTS = frozenset(
     (
@@ -92,6 +96,7 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     doubtful = [name for name in columns if name not in named and _changing_words(name)]
 
     def parse(line: str) -> Listed:
+        """Returns the utterance of a line."""
         return _parse(line, columns, doubtful, corpus_dir)
 
     return assemble(str(manifest), entries_of(parsed_lines(manifest, parse, lines)))
@@ -100,10 +105,16 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
 def id_of(path: str) -> str:
     """Returns an utterance's id by default: its path in the list, without suffix.
 
+    >>> id_of("clips/./a.b.wav"), id_of(".hidden")
+    ('clips/a.b', '.hidden')
+
     Raises:
         MalformedLineError: if the path can't be that of a file.
     """
-    plain = os.path.normpath(path) if path.strip() else ""
+    plain = ""
+    if path.strip():
+        plain = os.path.normpath(path)
+
     name = plain.rpartition("/")[2]
     if name in ("", ".", "..") or "\0" in path:
         raise MalformedLineError(f"its path must name a file; received {path!r}")
@@ -120,25 +131,25 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
     recognised = [name for name in columns if name in COLUMNS or name in _OF_SEGMENTS]
     other = [name for name in columns if name in _RENAMED]
+
     if other:
         raise UsageError(
-            f"A tab-separated list must name the times of segments begin and end, in seconds. "
-            f"Received: the column {other[0]} in {manifest}. Call it {_RENAMED[other[0]]}, or "
-            "leave it out."
+            "A tab-separated list must name the times of segments begin and end, in "
+            f"seconds. Received: the column {other[0]} in {manifest}. Call it "
+            f"{_RENAMED[other[0]]}, or leave it out."
         )
 
     missing = [name for name in REQUIRED if name not in recognised]
     if missing or len(recognised) != len(set(recognised)):
+        fault = "a column twice"
         if missing:
             fault = f"no column {' and no column '.join(missing)}"
-        else:
-            fault = "a column twice"
 
         raise UsageError(
-            f"A tab-separated list must begin with a header that names the columns path and text "
-            f"once, and speaker and seconds if it has them, with a tab between two names. "
-            f"Received: {fault} in {header[:80].decode(errors='replace')!r}, the first line "
-            f"of {manifest}."
+            "A tab-separated list must begin with a header that names the columns path "
+            "and text once, and speaker and seconds if it has them, with a tab between "
+            f"two names. Received: {fault} in "
+            f"{header[:80].decode(errors='replace')!r}, the first line of {manifest}."
         )
 
     return columns
@@ -150,9 +161,16 @@ def _parse(
     doubtful: list[str],
     corpus_dir: Path,
 ) -> Listed:
-    """Returns the utterance of a line; MalformedLineError if the line is wrong.
+    """Returns the utterance of a line.
 
-    ``doubtful`` are columns that may change the audio, unless they are empty.
+    Args:
+        line: with tabs between its fields.
+        columns: the names of the fields.
+        doubtful: columns that may change the audio, unless they are empty.
+        corpus_dir: which paths are relative to.
+
+    Raises:
+        MalformedLineError: if the line is wrong.
     """
     fields = line.split("\t")
     if len(fields) != len(columns):
@@ -185,7 +203,9 @@ def _segment(row: dict[str, str]) -> Segment | None:
         return None
 
     begin_s = seconds_of(begin or "0", "begin")
-    end_s = seconds_of(end, "end") if end else None
+    end_s = None
+    if end:
+        end_s = seconds_of(end, "end")
 
     return segment_of(begin_s, end_s, channel_of(channel))
 
@@ -202,8 +222,11 @@ def read_json_manifest(
     manifest's folder or to ``corpus_dir``) and ``text``, and optionally
 
     - ``offset`` and ``duration`` in seconds; an utterance is ``duration`` long if the
-    file is longer; - ``channel``, from 0; - ``speaker``; - ``id``, by default the path
-    without suffix, with the segment if it isn't the whole file.
+      file is longer;
+    - ``channel``, from 0;
+    - ``speaker``;
+    - ``id``, by default the path without suffix, with the segment if it isn't the whole
+      file.
 
     Lines with other fields that change the audio, such as ``speed``, are rejected. A
     manifest can name any file on your computer, whose content then ends up in the
@@ -238,13 +261,21 @@ def _refuse_array(manifest: Path) -> None:
 
     if isinstance(content, list) and any(isinstance(value, dict) for value in content):
         raise UsageError(
-            f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
-            "its objects one a line, as with jq -c '.[]'."
+            f"A JSON manifest must have one object a line. {manifest} is one JSON "
+            "array: write its objects one a line, as with jq -c '.[]'."
         )
 
 
 def _parse_json(line: str, folders: list[Path]) -> Listed:
-    """Returns the utterance of a line; MalformedLineError if the line is wrong."""
+    """Returns the utterance of a line.
+
+    Args:
+        line: a JSON object.
+        folders: which relative paths are looked up in, one after the other.
+
+    Raises:
+        MalformedLineError: if the line is wrong.
+    """
     content = _content(line)
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
@@ -263,6 +294,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
     stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
     utterance_id = id_of(path)
+
     if stated_id.strip():
         utterance_id = stated_id
     elif os.path.isabs(path):  # noqa: PTH117 - no need for a Path
@@ -276,15 +308,19 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
 
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
-        is_file = os.path.isfile  # Path.is_file raises on an overlong name
+        # Unlike this, Path.is_file raises on an overlong name.
+        is_file = os.path.isfile
         candidates = [path for path in candidates if is_file(path)] or candidates
 
     # Whether a duration without an offset is that of a part, only the file can tell.
-    stated_s = duration if segment is None else 0.0
+    stated_s = 0.0
+    if segment is None:
+        stated_s = duration
 
     return Listed(utterance_id, candidates[0], text, speaker, segment, stated_s)
 
 
+# The fields that are read; others are checked for changes of the audio.
 _KNOWN = {"audio_filepath", "text", "duration", "offset", "id", "speaker"}
 _KNOWN |= {"channel", "channel_selector"}
 
@@ -301,6 +337,10 @@ def _refuse_change(name: str, value: Any) -> None:
 
     The field's name decides, unless its value means no change: nothing, false, 0, or 1
     for a factor.
+
+    Args:
+        name: the field's, such as "speed_factor".
+        value: in JSON or as text.
     """
     words = _changing_words(name)
     if not words or not value:
@@ -317,8 +357,8 @@ def _refuse_change(name: str, value: Any) -> None:
         return
 
     raise MalformedLineError(
-        f"its field {name} would change the audio, which isn't supported; received {value!r}. "
-        "Write the changed audio to a file, or leave the field out"
+        f"its field {name} would change the audio, which isn't supported; received "
+        f"{value!r}. Write the changed audio to a file, or leave the field out"
     )
 
 
@@ -334,6 +374,7 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
     # NeMo's word for the mean of all channels.
     if channel == "average":
         channel = None
+
     if channel is not None and (
         isinstance(channel, bool) or not isinstance(channel, int)
     ):
@@ -344,17 +385,20 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
     if not offset and channel is None:
         return None
 
-    return segment_of(offset, offset + duration if duration else None, channel)
+    end_s = None
+    if duration:
+        end_s = offset + duration
+
+    return segment_of(offset, end_s, channel)
 
 
 def _content(line: str) -> Any:
     """Parses a line as JSON, by orjson where that gives the same as Python's parser."""
     try:
         content = orjson.loads(line)
+        numbers = ()
         if isinstance(content, dict):
             numbers = (content.get("id"), content.get("speaker"))
-        else:
-            numbers = ()
 
         # Orjson parses very large integers as floats.
         if float not in map(type, numbers):
@@ -372,9 +416,16 @@ def _content(line: str) -> Any:
 
 
 def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -> Any:
-    """Returns a field's value; MalformedLineError if it is missing or of another type.
+    """Returns a field's value; one that is null counts as missing.
 
-    A field that is null counts as missing; with a ``default``, it may be.
+    Args:
+        content: the object.
+        name: of the field.
+        kind: the type or types of its value.
+        default: the value of a missing field; None if it must not be missing.
+
+    Raises:
+        MalformedLineError: if it is missing or of another type.
     """
     value = content.get(name)
     if value is None and default is not None:

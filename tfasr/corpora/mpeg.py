@@ -158,6 +158,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
     count = 0 if stated_frames else 1  # the frame with the length header holds no sound
     windows = [[begin + (first.bytes if stated_frames else 0), begin + first.bytes]]
+
     for place, frame in frames:
         if (frame.rate_hz, frame.layer) != (first.rate_hz, first.layer):
             rates = f"{first.rate_hz} and {frame.rate_hz} Hz"
@@ -216,7 +217,8 @@ def _frames(content: bytes | mmap.mmap, size: int) -> Iterator[tuple[int, _Frame
         ):
             if ended is not None and place - ended > _MOST_BETWEEN:
                 raise UnsoundError(
-                    f"damaged: {place - ended} bytes from byte {ended} on are no MPEG frames"
+                    f"damaged: {place - ended} bytes from byte {ended} on are no MPEG "
+                    "frames"
                 )
 
             yield place, frame

@@ -25,9 +25,12 @@ from tfasr.errors import UsageError
 
 # The releases' names of the usual splits.
 _NAMES = {"train": "train", "validation": "dev", "test": "test"}
+
 # Only in Common Voice.
 _NAMES |= {name: name for name in ("validated", "other", "invalidated")}
-_AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")  # it is released in two formats
+
+# MLS is released in two formats, FLAC and Opus; others are often converted copies.
+_AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,25 @@ class Release:
 
         if not present:
             raise UsageError(
-                f"--corpus_dir must be {self.expected}, with {self.list_of.format('train')}. "
-                f"Received: {folder}. Found there: {found_in(folder)}."
+                f"--corpus_dir must be {self.expected}, with "
+                f"{self.list_of.format('train')}. Received: {folder}. Found there: "
+                f"{found_in(folder)}."
             )
 
         return present
 
     def read(self, corpus_dir: str | Path, split: str) -> CorpusSplit:
-        """Returns the utterances of a split; UsageError if the folder has no such split."""
-        if split not in (known := self.splits(corpus_dir)):
+        """Returns the utterances of a split.
+
+        Args:
+            corpus_dir: the folder of a language.
+            split: one of `splits`.
+
+        Raises:
+            UsageError: if the folder has no such split.
+        """
+        known = self.splits(corpus_dir)
+        if split not in known:
             raise UsageError(
                 f"--split must be one of {', '.join(known)}. Received: {split!r}."
             )
@@ -78,7 +91,13 @@ class Release:
         return assemble(str(path), self._entries(folder, name, path))
 
     def _entries(self, folder: Path, name: str, path: Path) -> Iterator[Any]:
-        """Yields the utterances of a list, and its malformed lines."""
+        """Yields the utterances of a list, and its malformed lines.
+
+        Args:
+            folder: of the language.
+            name: the release's name of the split.
+            path: of the list.
+        """
         lines = numbered_lines(path)
         columns = self.columns
         if not columns:
@@ -87,6 +106,7 @@ class Release:
             )
 
         def parse(line: str) -> Listed:
+            """Returns the utterance of a line."""
             fields = line.split("\t")
             if len(fields) != len(columns):
                 raise MalformedLineError(
@@ -105,7 +125,10 @@ class Release:
 
 def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Listed:
     """Returns a row of Common Voice; older releases leave out the suffix .mp3."""
-    name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
+    name = row["path"]
+    if not Path(name).suffix:
+        name += ".mp3"
+
     return Listed(
         Path(name).stem,
         folder / "clips" / name,

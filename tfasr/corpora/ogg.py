@@ -9,17 +9,30 @@ import mmap
 
 from tfasr.corpora.parts import Layout, Part, UnsoundError
 
+# How a page begins; the first one with the version, and the flag of a stream's
+# beginning.
 _PAGE = b"OggS"
-_FIRST_PAGE = b"OggS\0\2"  # with the version, and the flag of a stream's beginning
-_LARGEST_PAGE_BYTES = 65307  # 27 + 255 + 255 * 255
-_HEADER_BYTES = 27  # before the sizes of the page's segments
-_END_OF_STREAM = 4  # flag
+_FIRST_PAGE = b"OggS\0\2"
+
+# The bytes before the sizes of a page's segments.
+_HEADER_BYTES = 27
+
+# With 255 segments of 255 bytes.
+_LARGEST_PAGE_BYTES = _HEADER_BYTES + 255 + 255 * 255
+
+# The flag of a stream's last page.
+_END_OF_STREAM = 4
 
 
 def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     """Returns the streams of a chain; None if there is only one.
 
-    Raises UnsoundError if the last page is missing or isn't marked as the last.
+    Args:
+        content: the file's.
+        size: in bytes.
+
+    Raises:
+        UnsoundError: if the last page is missing or isn't marked as the last.
     """
     if not _ends(content[max(0, size - 2 * _LARGEST_PAGE_BYTES) :]):
         raise UnsoundError("truncated: the Ogg stream has no last page")
@@ -31,6 +44,7 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
         page = content[before : before + _LARGEST_PAGE_BYTES]
         if place != before + _page_bytes(page):
             starts.append(place)
+
         before = place
 
     if len(starts) == 1:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# ``read(position, count)`` returns at most ``count`` bytes
+# ``read(position, count)`` returns at most ``count`` bytes of a file.
 Read = Callable[[int, int], bytes]
 
 
@@ -40,15 +40,25 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds whose header is wrong or missing, or to which others were joined."""
+    """What a file holds whose header is wrong or missing, or to which others were joined.
+
+    Attributes:
+        parts: what a decoder reads, one after the other.
+        remark: how the header differs from the content; "" if the header is merely
+            incomplete.
+    """
 
     parts: tuple[Part, ...]
-    # How the header differs from the content; "" if the header is merely incomplete.
     remark: str
 
 
 class PartFile(io.RawIOBase):
-    """Reads a `Part` of an open file, without moving that file's position."""
+    """Reads a `Part` of an open file, without moving that file's position.
+
+    Args:
+        file: the file on disk.
+        part: what of it is read.
+    """
 
     def __init__(self, file: BinaryIO, part: Part):
         self._descriptor = file.fileno()
@@ -60,12 +70,15 @@ class PartFile(io.RawIOBase):
         )
 
     def readable(self) -> bool:
+        """Returns True: libsndfile may read it."""
         return True
 
     def seekable(self) -> bool:
+        """Returns True: libsndfile may seek in it."""
         return True
 
     def tell(self) -> int:
+        """Returns the position, in bytes from the part's beginning."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -76,12 +89,14 @@ class PartFile(io.RawIOBase):
             os.SEEK_END: self._size,
         }
         self._position = max(origins[whence] + offset, 0)
+
         return self._position
 
     def readinto(self, buffer: bytearray) -> int:
         """Fills a buffer from the position on; returns how many bytes that were."""
         view = memoryview(buffer).cast("B")
         filled = 0
+
         # Libsndfile takes a short read for the end of the file.
         while filled < len(view):
             piece = self._next(len(view) - filled)

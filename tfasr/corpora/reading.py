@@ -41,38 +41,64 @@ SPLIT_NAMES = {
     "validation": ("validation", "valid", "dev"),
     "test": ("test",),
 }
-_MIN_HEADER_READERS = 8  # threads
-_NAMES_SHOWN = 12  # in a message
-# By which a segment may end after its recording: times are rounded.
+
+# The fewest threads that read headers.
+_MIN_HEADER_READERS = 8
+
+# How many names of a folder's content a message shows.
+_NAMES_SHOWN = 12
+
+# By how many seconds a segment may end after its recording: times are rounded.
 MOST_OUTSIDE_S = 0.1
-_RECORDINGS = 4096  # whose durations are remembered while their segments are listed
+
+# How many recordings' durations are remembered while their segments are listed.
+_RECORDINGS = 4096
+
 _Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
 class ListedUtterance:
-    """An utterance as listed by a corpus, before it is checked."""
+    """An utterance as listed by a corpus, before it is checked.
+
+    Attributes:
+        id: by which the corpus names it.
+        audio_path: where its audio should be.
+        text: the transcript as written in the corpus.
+        speaker: "" if unknown.
+        origin: place of the transcript, for messages ("dev.tsv, line 7").
+        segment: which part of the file; None: all of it.
+        stated_s: the list's duration, for lists whose utterances are as long as it
+            says: if the file is longer, the rest isn't part of the utterance. 0 if the
+            list doesn't say.
+    """
 
     id: str
     audio_path: Path
-    text: str  # the transcript as written in the corpus
-    speaker: str  # "" if unknown
-    origin: str  # place of the transcript, for messages ("dev.tsv, line 7")
-    segment: Segment | None = None  # which part of the file; None: all of it
-    # The list's duration, for lists whose utterances are as long as it says: if the
-    # file is longer, the rest isn't part of the utterance. 0 if the list doesn't say.
+    text: str
+    speaker: str
+    origin: str
+    segment: Segment | None = None
     stated_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An entry of a list after its file was looked at."""
+    """An entry of a list after its file was looked at.
 
-    entry: ListedUtterance | None  # None if the corpus's reader rejected it
+    Attributes:
+        entry: None if the corpus's reader rejected it.
+        result: the usable utterance, or why it can't be used.
+        recording_s: duration of the audio file, if it was read.
+        bytes: size of the audio file.
+        changed_ns: time of the file's last change, in ns since 1970.
+    """
+
+    entry: ListedUtterance | None
     result: Utterance | Rejection
-    recording_s: float | None = None  # duration of the audio file, if it was read
-    bytes: int = 0  # size of the audio file
-    changed_ns: int = 0  # time of the file's last change, in ns since 1970
+    recording_s: float | None = None
+    bytes: int = 0
+    changed_ns: int = 0
 
 
 class ListedSplit(CorpusSplit):
@@ -103,9 +129,11 @@ class ListedSplit(CorpusSplit):
 
     @functools.cached_property
     def _read(self) -> tuple[list[Utterance], list[Rejection]]:
+        """What `utterances` and `rejections` return."""
         # By id: the first entry with an id counts.
         listed: dict[str, ListedUtterance] = {}
         rejected = []
+
         for item in self._items:
             if isinstance(item, Rejection):
                 rejected.append(item)
@@ -119,11 +147,11 @@ class ListedSplit(CorpusSplit):
             results = [judged.result for judged in threads.map(judge, listed.values())]
 
         utterances = [result for result in results if isinstance(result, Utterance)]
+        utterances.sort(key=lambda utterance: utterance.id)
         rejected += [result for result in results if isinstance(result, Rejection)]
+        rejected.sort(key=rejection_row)
 
-        return sorted(utterances, key=lambda u: u.id), sorted(
-            rejected, key=rejection_row
-        )
+        return utterances, rejected
 
 
 def assemble(
@@ -162,7 +190,12 @@ def header_readers() -> int:
 
 
 def duplicate(entry: ListedUtterance, first: str) -> Rejection:
-    """Returns a rejection of an entry whose id is already listed at the place ``first``."""
+    """Returns a rejection of an entry whose id is listed before.
+
+    Args:
+        entry: the later one.
+        first: the place of the earlier one.
+    """
     detail = f"{entry.origin} ({entry.audio_path}); first in {first}"
     return Rejection(entry.id, DUPLICATE_ID, detail)
 
@@ -179,13 +212,17 @@ def judge(
 ) -> Judged:
     """Checks an entry, and reads its audio file's header.
 
+    The header alone is read, which takes milliseconds; a file that is cut short later
+    is found when its samples are.
+
     Args:
         entry: of a corpus's list.
         known: the file's size, time of change in ns, and seconds when it was last read.
             If the first two are the same, the header isn't read again.
         normalise: the transcript.
     """
-    if not entry.id.isascii():  # file names may not be valid Unicode
+    # File names may not be valid Unicode.
+    if not entry.id.isascii():
         id_ = entry.id.encode(errors="backslashreplace").decode()
         entry = dataclasses.replace(entry, id=id_)
 
@@ -197,7 +234,8 @@ def judge(
     try:
         status = os.stat(entry.audio_path)  # noqa: PTH116 - one system call; Path would need two
         is_file = stat.S_ISREG(status.st_mode)
-    except (OSError, ValueError):  # missing, or an impossible name
+    # It is missing, or its name is impossible.
+    except (OSError, ValueError):
         is_file = False
 
     if not is_file:
@@ -226,12 +264,17 @@ def judge(
     file = (recording_s, status.st_size, status.st_mtime_ns)
     duration_s = recording_s
     segment = entry.segment
+
     if 0 < entry.stated_s < recording_s - MOST_OUTSIDE_S:
         # The list says where the utterance ends.
         segment = Segment(0.0, entry.stated_s)
+
     if segment is not None:
         begin_s = segment.begin_s
-        end_s = recording_s if segment.end_s is None else segment.end_s
+        end_s = segment.end_s
+        if end_s is None:
+            end_s = recording_s
+
         if begin_s >= recording_s or end_s > recording_s + MOST_OUTSIDE_S:
             times = f"{begin_s:.3f} to {end_s:.3f} s of {entry.audio_path}"
             detail = f"{entry.origin}: {times}, which lasts {recording_s:.3f} s"
@@ -253,7 +296,13 @@ def judge(
 
 @functools.lru_cache(_RECORDINGS)
 def _recording_s(path: Path, size: int, changed_ns: int) -> float:
-    """Returns a recording's seconds, remembered for its other segments."""
+    """Returns a recording's seconds, remembered for its other segments.
+
+    Args:
+        path: the file.
+        size: in bytes; with ``changed_ns`` it shows whether the file is the same.
+        changed_ns: when it was last changed.
+    """
     return audio_duration_s(path)
 
 
@@ -266,9 +315,8 @@ def require_folder(path: str | Path, expected: str) -> Path:
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()
+        # This fails if the folder can't be listed, which `is_dir` doesn't show.
         if is_folder:
-            # Fails if the folder can't be listed, which `is_dir` doesn't
-            # show.
             os.scandir(folder).close()
     except OSError as error:
         raise UsageError(
@@ -288,12 +336,18 @@ def found_in(folder: Path) -> str:
     """
     names = []
     for entry in folder.iterdir():
-        names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+        name = entry.name
+        if entry.is_dir():
+            name += "/"
+
+        names.append(name)
 
     names.sort()
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    shown = ", ".join(names[:_NAMES_SHOWN]) or "nothing"
+    if len(names) > _NAMES_SHOWN:
+        shown += f" and {len(names) - _NAMES_SHOWN} more"
 
-    return (", ".join(names[:_NAMES_SHOWN]) + more) or "nothing"
+    return shown
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -308,6 +362,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     """
 
     def fail(error: OSError) -> None:
+        """Raises an error, where `os.walk` would leave the folder out."""
         raise UsageError(
             f"Every folder of a corpus must be readable. Received: {error}."
         )
@@ -317,7 +372,8 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         status = Path(root).stat()
         identity = (status.st_dev, status.st_ino)
-        if identity in entered:  # a link to a folder above, or to one visited before
+        # A link to a folder above, or to one visited before.
+        if identity in entered:
             folders.clear()
             continue
 
@@ -359,7 +415,16 @@ def segment_of(
     end_s: float | None,
     channel: int | None = None,
 ) -> Segment:
-    """Returns a segment; MalformedLineError if its times or channel are impossible."""
+    """Returns a segment of a list.
+
+    Args:
+        begin_s: from the recording's start.
+        end_s: None for the recording's end.
+        channel: from 0; None for the mean of all.
+
+    Raises:
+        MalformedLineError: if its times or channel are impossible.
+    """
     try:
         return Segment(begin_s, end_s, channel)
     except ValueError as error:
@@ -367,7 +432,15 @@ def segment_of(
 
 
 def seconds_of(text: str, name: str) -> float:
-    """Parses seconds; MalformedLineError if they aren't a number, 0 or more."""
+    """Parses seconds.
+
+    Args:
+        text: the number.
+        name: what it is, for the error.
+
+    Raises:
+        MalformedLineError: if it isn't a finite number, 0 or more.
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -393,7 +466,10 @@ def channel_of(text: str) -> int | None:
             f"channel must be a number from 0, or empty; received {channel!r}"
         )
 
-    return int(channel) if channel else None
+    if not channel:
+        return None
+
+    return int(channel)
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -421,7 +497,10 @@ def parsed_lines(
             then rejected.
         lines: those of the list to parse; None for all.
     """
-    for number, line in numbered_lines(path) if lines is None else lines:
+    if lines is None:
+        lines = numbered_lines(path)
+
+    for number, line in lines:
         place = f"{path}, line {number}"
         try:
             yield place, parse(line.decode("utf-8"))

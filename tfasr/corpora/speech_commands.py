@@ -29,16 +29,23 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
+# What --corpus_dir must be, for messages.
 _EXPECTED = (
     "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 )
+
+# The corpus's lists of two splits.
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+
 # What follows the speaker in a file's name.
 _SPEAKER_END = "_nohash_"
+
 # The last part of a path, without suffix.
 _FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
+
 # Share of a list's names from which on it must have been made by the rule.
 _BY_THE_RULE = 0.9
+
 # The names and numbers of the corpus's own rule, ``which_set``.
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
@@ -48,11 +55,11 @@ TESTING_PERCENT = 10.0
 def official_split(file_name: str) -> str:
     """Returns a recording's split by the corpus's rule.
 
-    Args:
-        file_name: such as ``<speaker>_nohash_<n>.wav``.
-
     The rule hashes the speaker. So all recordings of a speaker are in one split, and
     stay there if the corpus grows.
+
+    Args:
+        file_name: such as ``<speaker>_nohash_<n>.wav``.
 
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
@@ -64,18 +71,27 @@ def official_split(file_name: str) -> str:
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
+    if percent < VALIDATION_PERCENT + TESTING_PERCENT:
+        return "test"
 
-    return "test" if percent < VALIDATION_PERCENT + TESTING_PERCENT else "train"
+    return "train"
 
 
 def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns one split; transcripts are the folders' names, ids the paths without suffix.
+    """Returns one split; transcripts are the folders' names.
 
-    Folders whose name begins with an underscore (``_background_noise_``) are skipped.
-    Recordings in no list belong to training or, if `official_split` says so, to a split
-    whose list is missing. A recording that a bad line of a list may mean belongs to
-    that list's split, so that it never gets into training. Raises UsageError if a
-    recording is in both lists.
+    Ids are the paths without suffix. Folders whose name begins with an underscore, such
+    as ``_background_noise_``, are skipped. Recordings in no list belong to training or,
+    if `official_split` says so, to a split whose list is missing. A recording that a
+    bad line of a list may mean belongs to that list's split, so that it never gets into
+    training.
+
+    Args:
+        corpus_dir: the folder with a folder per word.
+        split: "train", "validation" or "test".
+
+    Raises:
+        UsageError: if the folder has another corpus, or a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -134,9 +150,9 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
     listed = any((corpus_dir / name).is_file() for name in _LISTS.values())
     if not recordings or not (native or listed):
         raise UsageError(
-            f"--corpus_dir must be {_EXPECTED} with recordings <speaker>_nohash_<n>.wav, or with "
-            f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
-            f"Found there: {found_in(corpus_dir)}."
+            f"--corpus_dir must be {_EXPECTED} with recordings "
+            f"<speaker>_nohash_<n>.wav, or with {' and '.join(_LISTS.values())}. "
+            f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
 
     return recordings
@@ -190,7 +206,12 @@ def _id_in(line: str) -> str:
 
 
 def _follows_rule(names: dict[str, str], split: str) -> bool:
-    """Whether a list was made by `official_split`, so that it can stand in for bad lines."""
+    """Whether a list was made by `official_split`, which can then stand in for bad lines.
+
+    Args:
+        names: the ids in the list.
+        split: the list's.
+    """
     by_rule = sum(official_split(f"{name}.wav") == split for name in names)
     return by_rule >= _BY_THE_RULE * len(names)
 
@@ -206,6 +227,12 @@ def _names_in_bad_lines(path: Path) -> Iterator[str]:
 
 class _Lists:
     """Decides the splits of recordings by the corpus's lists, of which lines may be bad.
+
+    Args:
+        corpus_dir: the corpus's folder.
+        listed: the ids in each split's list, with their places.
+        bad_lines: of each list.
+        present: the ids of all recordings.
 
     Attributes:
         absent: by split, the sorted ids in its list that have no recording.
@@ -233,6 +260,7 @@ class _Lists:
         for split, names in self.absent.items():
             for name in names:
                 self._meant[name.rpartition("/")[2]] = split
+
             if bad_lines[split]:
                 for name in _names_in_bad_lines(corpus_dir / _LISTS[split]):
                     self._meant[name] = split
@@ -247,7 +275,8 @@ class _Lists:
         if meant is not None:
             return meant
 
-        for split, names in self.absent.items():  # a name that was cut off
+        # A name in the list that was cut off.
+        for split, names in self.absent.items():
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
                 return split

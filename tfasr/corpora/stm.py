@@ -30,12 +30,26 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
+# How a line begins that is for people.
 _COMMENT = b";;"
-_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment to leave out
-_AUDIO_FOLDERS = ("", "sph", "wav", "audio")  # next to a list; "": its own folder
-_EXPECTED = "the folder of TED-LIUM that holds train/stm, dev/stm and test/stm, with train/sph etc."
+
+# The text of a segment to leave out.
+_IGNORED = "ignore_time_segment_in_scoring"
+
+# Where audio is, next to a list; "" for the list's own folder.
+_AUDIO_FOLDERS = ("", "sph", "wav", "audio")
+
+# What --corpus_dir must be, for messages.
+_EXPECTED = (
+    "the folder of TED-LIUM that holds train/stm, dev/stm and test/stm, with train/sph "
+    "etc."
+)
+
+# The folders of each split; the first that exists counts.
 _FOLDERS = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
-_DETACHED = re.compile(r" '(?=\w)")  # TED-LIUM writes "it 's" for "it's"
+
+# TED-LIUM writes "it 's" for "it's".
+_DETACHED = re.compile(r" '(?=\w)")
 
 
 def read_stm(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
@@ -65,14 +79,15 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
     lists = _lists(folder, split)
     if not lists:
         raise UsageError(
-            f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split {split!r}. "
-            f"Found there: {found_in(folder)}."
+            f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split "
+            f"{split!r}. Found there: {found_in(folder)}."
         )
 
     # The folder of a split holds both ``stm`` and ``sph``.
     audio = _AudioFiles([lists[0].parent.parent])
 
     def entries() -> Iterator[ListedUtterance | Rejection]:
+        """Yields what all lists have."""
         for path in lists:
             yield from _entries(path, audio, joined=True)
 
@@ -86,17 +101,25 @@ def tedlium_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _lists(folder: Path, split: str) -> list[Path]:
-    """Returns the STM files of a split, also of release 3, which has them in ``legacy``."""
+    """Returns the STM files of a split.
+
+    Release 3 has those of the older releases' splits in ``legacy``.
+    """
     for name in _FOLDERS.get(split, (split,)):
         for above in (folder, folder / "legacy"):
-            if lists := sorted((above / name / "stm").glob("*.stm")):
+            lists = sorted((above / name / "stm").glob("*.stm"))
+            if lists:
                 return lists
 
     return []
 
 
 class _AudioFiles:
-    """Finds recordings by their names without suffix; each folder is listed once."""
+    """Finds recordings by their names without suffix; each folder is listed once.
+
+    Args:
+        folders: those in which, and in whose `_AUDIO_FOLDERS`, recordings may be.
+    """
 
     def __init__(self, folders: Iterable[Path]):
         self._folders = [
@@ -109,11 +132,13 @@ class _AudioFiles:
         if self._known is None:
             self._known = {}
             for folder in self._folders:
-                for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if not folder.is_dir():
+                    continue
+
+                for path in sorted(folder.iterdir()):
                     if path.suffix.lower() in AUDIO_SUFFIXES:
                         self._known.setdefault(path.stem, path)
-                        # Some lists name files with their
-                        # suffix.
+                        # Some lists name files with their suffix.
                         self._known.setdefault(path.name, path)
 
         return self._known.get(name, self._folders[0] / f"{name}.sph")
@@ -136,17 +161,29 @@ def _entries(
 
 
 def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
-    """Returns the segment of a line; MalformedLineError if the line is wrong."""
+    """Returns the segment of a line.
+
+    Args:
+        line: name, channel, speaker, begin, end, labels and text.
+        audio: finds the recording.
+        joined: whether to join detached apostrophes to their words.
+
+    Raises:
+        MalformedLineError: if the line is wrong.
+    """
     # The text is the rest of the line.
     fields = line.split(None, 5)
     if len(fields) < 5:
         raise MalformedLineError(
-            f"it must have a name, channel, speaker, begin, end and text; received {line[:80]!r}"
+            "it must have a name, channel, speaker, begin, end and text; received "
+            f"{line[:80]!r}"
         )
 
-    name, channel, speaker, begin, end = fields[:5]
-    text = fields[5] if len(fields) > 5 else ""
-    if text.startswith("<") and ">" in text:  # labels, such as <o,f0,female>
+    name, channel, speaker, begin, end, *rest = fields
+    text = "".join(rest)
+
+    # Labels, such as <o,f0,female>.
+    if text.startswith("<") and ">" in text:
         labels, _, rest = text.partition(">")
         if "," in labels:
             text = rest.strip()

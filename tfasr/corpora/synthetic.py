@@ -109,7 +109,8 @@ def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
     languages[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
     if language not in languages:
         raise UsageError(
-            f"--language must be one of {', '.join(sorted(languages))}. Received: {language!r}."
+            f"--language must be one of {', '.join(sorted(languages))}. Received: "
+            f"{language!r}."
         )
 
     content = languages[language]
@@ -292,21 +293,22 @@ class Parameters:
         # Left out for English, as by older versions, which had no other language.
         optional = {"language": self.language, "voices": list(self.voices)}
         changed = optional if (self.language, *self.voices) != (ENGLISH,) else {}
+
         return {n: v for n, v in asdict(self).items() if n not in optional} | changed
 
     def __post_init__(self):
         counts = (self.num_train, self.num_validation, self.num_test)
         if self.seed < 0 or min(counts) < 1:
             raise UsageError(
-                "A synthetic corpus must have a seed of 0 or more and at least one utterance per "
-                f"split. Received: seed={self.seed}, utterances={counts}."
+                "A synthetic corpus must have a seed of 0 or more and at least one "
+                f"utterance per split. Received: seed={self.seed}, utterances={counts}."
             )
 
         most = len(self.grammar.voices)
         if not len(SPLITS) <= self.num_voices <= most:
             raise UsageError(
-                f"num_voices must be {len(SPLITS)}..{most}, so that every split has its own "
-                f"voices. Received: {self.num_voices}."
+                f"num_voices must be {len(SPLITS)}..{most}, so that every split has "
+                f"its own voices. Received: {self.num_voices}."
             )
 
 
@@ -354,6 +356,7 @@ def make_synthetic_corpus(
         voices=voices,
     )
     corpus_dir = Path(corpus_dir)
+
     try:
         corpus_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -370,8 +373,8 @@ def make_synthetic_corpus(
                 _make(corpus_dir, parameters, espeak)
             except OSError as error:
                 raise RunError(
-                    f"The synthetic corpus in {corpus_dir} could not be written: {error}. "
-                    "Make room and run again."
+                    f"The synthetic corpus in {corpus_dir} could not be written: "
+                    f"{error}. Make room and run again."
                 ) from error
 
 
@@ -382,6 +385,7 @@ def spoken_corpus(
     grammar = parameters.grammar
     voices = voices_of_splits(parameters.seed, parameters.num_voices, grammar.voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
+
     for number, (split, of_split, count) in enumerate(
         zip(SPLITS, voices, counts, strict=True), 1
     ):
@@ -415,8 +419,8 @@ def _require_made(corpus_dir: str | Path) -> Path:
     corpus_dir = require_folder(corpus_dir, expected)
     if not _read_marker(corpus_dir)[1]:
         raise UsageError(
-            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} records. "
-            f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
+            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} "
+            f"records. Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
 
     return corpus_dir
@@ -426,8 +430,8 @@ def _require_made(corpus_dir: str | Path) -> Path:
 def _locked(corpus_dir: Path) -> Iterator[None]:
     """Reserves a folder during the block; UsageError if another process makes it."""
     held = (
-        f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
-        "it, or choose another folder."
+        f"Only one process may make a corpus. {corpus_dir} is being made by another "
+        "one: wait for it, or choose another folder."
     )
     # The folder itself is locked, which avoids a lock file in it.
     folder = os.open(corpus_dir, os.O_RDONLY)
@@ -477,9 +481,9 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
             return True
 
         raise UsageError(
-            f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
-            f"It was made with {made_with}. Received: {parameters.to_json()}. "
-            "Choose another folder, or delete this one."
+            f"The synthetic corpus in {corpus_dir} must have been made with the same "
+            f"arguments. It was made with {made_with}. Received: "
+            f"{parameters.to_json()}. Choose another folder, or delete this one."
         )
 
     for split in SPLITS:

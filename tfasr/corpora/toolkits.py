@@ -150,6 +150,7 @@ def _entry(
     content = audio.get("bytes")
     name = audio.get("path") or ""
     stated_id = row.get("id")
+
     if stated_id not in (None, ""):
         identity = str(stated_id)
     else:
@@ -212,6 +213,7 @@ def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     )
     manifest = Path(manifest)
     recordings = {}
+
     if "supervisions" in manifest.name:
         path = manifest.with_name(manifest.name.replace("supervisions", "recordings"))
         if not path.is_file():
@@ -296,7 +298,8 @@ def _utterances(
             raise
 
         raise MalformedLineError(
-            f"it must be a supervision of a known recording, or a cut with one: {error!r}"
+            "it must be a supervision of a known recording, or a cut with one: "
+            f"{error!r}"
         ) from None
 
     if not listed:
@@ -311,8 +314,8 @@ def _refuse_transforms(content: dict[str, Any]) -> None:
         name = transform["name"] if isinstance(transform, dict) else str(transform)
         if name.rpartition(".")[2] != "Resample":  # tfasr resamples anyway
             raise MalformedLineError(
-                f"its transform {name} would change the audio, which isn't supported. Write the "
-                "changed audio with lhotse's save_audios"
+                f"its transform {name} would change the audio, which isn't supported. "
+                "Write the changed audio with lhotse's save_audios"
             )
 
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from tfasr.errors import UsageError
 
-SPLITS = ("train", "validation", "test")  # that ``tfasr prepare`` makes by default
-# Of a split, its folder in --shard_dir, and its shards.
+# The splits that ``tfasr prepare`` makes by default.
+SPLITS = ("train", "validation", "test")
+
+# What a split may be called, since its folder in --shard_dir and its shards have its
+# name.
 _NAME = re.compile(r"[^\W_][\w-]*")
 
 
@@ -20,8 +23,8 @@ def check_split(split: str) -> None:
     """Raises UsageError unless ``split`` can name a folder of shards."""
     if not _NAME.fullmatch(split):
         raise UsageError(
-            f"--split must be {', '.join(SPLITS)} or another name of letters, digits, - and _. "
-            f"Received: {split!r}."
+            f"--split must be {', '.join(SPLITS)} or another name of letters, digits, "
+            f"- and _. Received: {split!r}."
         )
 
 
@@ -30,15 +33,23 @@ class Segment:
     """A part of a recording: from a time to another, all channels or one.
 
     Raises ValueError if the times are not finite, or the end isn't after the begin.
+
+    Attributes:
+        begin_s: from the recording's start, to a microsecond.
+        end_s: None: to the end of the recording.
+        channel: from 0; None: the mean of all channels.
     """
 
     begin_s: float = 0.0
-    end_s: float | None = None  # None: to the end of the recording
-    channel: int | None = None  # from 0; None: the mean of all channels
+    end_s: float | None = None
+    channel: int | None = None
 
     def __post_init__(self) -> None:
+        end_s = math.inf
+        if self.end_s is not None:
+            end_s = self.end_s
+
         # NaN fails all comparisons, so it is rejected, too.
-        end_s = math.inf if self.end_s is None else self.end_s
         if (
             not 0 <= self.begin_s < end_s
             or math.isinf(self.begin_s)
@@ -68,35 +79,54 @@ class Segment:
         It is the recording's name with the channel and times, such as
         "talk-channel0-1.500-3.250".
         """
-        channel = "" if self.channel is None else f"-channel{self.channel}"
+        name = recording
+        if self.channel is not None:
+            name += f"-channel{self.channel}"
         if self.begin_s == 0 and self.end_s is None:
-            return recording + channel
+            return name
 
-        end = "end" if self.end_s is None else f"{self.end_s:.3f}"
+        end = "end"
+        if self.end_s is not None:
+            end = f"{self.end_s:.3f}"
 
-        return f"{recording}{channel}-{self.begin_s:.3f}-{end}"
+        return f"{name}-{self.begin_s:.3f}-{end}"
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """Audio and its transcript."""
+    """Audio and its transcript.
 
-    id: str  # unique within a corpus
-    audio_path: Path  # absolute
-    duration_s: float  # of the audio, from the file's header
-    text: str  # normalised by the alphabet, or by `tfasr.alphabet.normalise`
-    speaker: str = ""  # "" if unknown
-    segment: Segment | None = None  # which part of the file; None: all of it
+    Attributes:
+        id: unique within a corpus.
+        audio_path: absolute.
+        duration_s: of the audio, from the file's header.
+        text: normalised by the alphabet, or by `tfasr.alphabet.normalise`.
+        speaker: "" if unknown.
+        segment: which part of the file; None: all of it.
+    """
+
+    id: str
+    audio_path: Path
+    duration_s: float
+    text: str
+    speaker: str = ""
+    segment: Segment | None = None
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Something in a corpus that is not a usable utterance."""
+    """Something in a corpus that is not a usable utterance.
 
-    id: str  # the file's name if there is no id
-    # A fixed phrase by which rejections are counted ("audio without transcript").
+    Attributes:
+        id: the file's name if there is no id.
+        reason: A fixed phrase by which rejections are counted ("audio without
+            transcript").
+        detail: what exactly is wrong and where, for people.
+    """
+
+    id: str
     reason: str
-    detail: str  # what exactly is wrong and where, for people
+    detail: str
 
 
 @dataclass

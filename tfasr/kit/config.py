@@ -3,6 +3,9 @@
 Every setting that decides a measurement is a field of such a class. A class checks its
 values when it is made, so code that gets a config need not check them again. How gin
 files become configs is in `tfasr.kit.gin`.
+
+At the end are the precisions of training and inference, a setting that several configs
+have in common.
 """
 
 import dataclasses
@@ -30,7 +33,7 @@ _Class = TypeVar("_Class", bound=type)
 # The most layers of a model: they share 1000 seeds.
 MOST_LAYERS = 128
 
-# Characters shown of a wrong value.
+# How many characters of a wrong value a message shows.
 _SHOWN = 500
 
 
@@ -39,6 +42,9 @@ def _matches(value: Any, annotation: Any) -> bool:
 
     A float may be given as an int, and a tuple as a list, as gin and JSON do; a bool is
     never a number.
+
+    >>> _matches(5, float), _matches(True, int), _matches([1, 2], tuple[int, ...])
+    (True, False, True)
     """
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
@@ -54,6 +60,7 @@ def _matches(value: Any, annotation: Any) -> bool:
         return value is None
     if Callable in (annotation, origin):
         return callable(value)
+
     if origin is tuple:
         if not isinstance(value, tuple | list):
             return False
@@ -68,6 +75,9 @@ def _matches(value: Any, annotation: Any) -> bool:
 def wrong_type(name: str, value: Any, annotation: Any) -> str | None:
     """Returns a message if a setting's value is not of its type, else None.
 
+    >>> wrong_type("TrainingConfig.epochs", "5", int)
+    "TrainingConfig.epochs must be int. Received: '5'."
+
     Args:
         name: the setting's, for the message.
         value: its value.
@@ -78,14 +88,18 @@ def wrong_type(name: str, value: Any, annotation: Any) -> str | None:
 
     # "int" reads better than "<class 'int'>", but "tuple" says less than
     # "tuple[str, ...]".
-    wanted = getattr(annotation, "__name__", None)
-    wanted = wanted if wanted and "[" not in str(annotation) else annotation
+    wanted = annotation
+    if "[" not in str(annotation):
+        wanted = getattr(annotation, "__name__", annotation)
 
     return f"{name} must be {wanted}. Received: {value!r}."
 
 
 def _is_small(value: Any) -> bool:
-    """Whether whole numbers fit into 64 bits, as TensorFlow and readers of JSON need."""
+    """Whether all whole numbers in a value fit into 64 bits.
+
+    TensorFlow and readers of JSON need that; Python's own numbers have no limit.
+    """
     if isinstance(value, tuple | list):
         return all(map(_is_small, value))
 
@@ -94,7 +108,10 @@ def _is_small(value: Any) -> bool:
 
 def _tuples(value: Any) -> Any:
     """Returns a value with all lists in it as tuples, so that configs can be hashed."""
-    return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return tuple(map(_tuples, value))
+
+    return value
 
 
 def _check_types(self) -> None:
@@ -108,15 +125,18 @@ def _check_types(self) -> None:
     for field in dataclasses.fields(self):
         value = getattr(self, field.name)
         annotation = annotations[field.name]
-        if message := wrong_type(
-            f"{type(self).__name__}.{field.name}", value, annotation
-        ):
+        message = wrong_type(f"{type(self).__name__}.{field.name}", value, annotation)
+        if message:
             raise TypeError(message)
 
         require(_is_small(value), self, field.name, "within 64 bits")
+
         # 8000 and 8000.0 must give the same JSON, because it is hashed.
-        value = float(value) if annotation is float else _tuples(value)
-        object.__setattr__(self, field.name, value)
+        if annotation is float:
+            value = float(value)
+
+        # The class is frozen: this is the only way to set a field.
+        object.__setattr__(self, field.name, _tuples(value))
 
     getattr(self, "check", lambda: None)()
 
@@ -143,6 +163,8 @@ def config_class(cls: _Class) -> _Class:
 def require(holds: bool, config: Any, field: str, rule: str) -> None:
     """Raises ValueError unless a rule holds; it names field, rule and value.
 
+    The message reads "TrainingConfig.epochs must be at least 1. Received: 0."
+
     Args:
         holds: whether the rule holds.
         config: has the field.
@@ -164,15 +186,18 @@ def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
         names: of fields, each a number or a tuple of numbers.
         zero: whether 0 is allowed.
     """
+    rule = "positive"
+    if zero:
+        rule = "at least 0"
 
     def valid(value: Any) -> bool:
+        """Whether a number, or each number of a tuple, follows the rule."""
         if isinstance(value, tuple):
             return all(map(valid, value))
 
         return value > 0 or (zero and value == 0)
 
     for name in names:
-        rule = "at least 0" if zero else "positive"
         require(valid(getattr(config, name)), config, name, rule)
 
 
@@ -184,15 +209,23 @@ def require_within(config: Any, fewest: int, **most: int) -> None:
         fewest: the least value of all fields, 0 or 1.
         most: the largest value of each, by its name.
     """
+    least = "at least 0"
+    if fewest:
+        least = "positive"
+
     for field, value in most.items():
-        rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
-        require(fewest <= getattr(config, field) <= value, config, field, rule)
+        holds = fewest <= getattr(config, field) <= value
+        require(holds, config, field, f"{least}, and at most {value}")
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """Returns a config's fields as JSON values, with functions as their names."""
+    """Returns a config's fields as JSON values, with functions as their names.
+
+    Configs within it become dictionaries, and tuples become lists.
+    """
 
     def plain(value: Any) -> Any:
+        """Returns a field's value as JSON has it."""
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
         if isinstance(value, tuple | list):
@@ -222,6 +255,7 @@ class Precision:
     litert: bool = False
 
 
+# All precisions, by the names that gin and Keras have for them.
 PRECISIONS: Registry[Precision] = Registry("precision")
 PRECISIONS.register("float32", Precision("float32", "float32", trains=True))
 PRECISIONS.register("mixed_bfloat16", Precision("bfloat16", "bfloat16", trains=True))
@@ -251,13 +285,17 @@ def swept() -> tuple[str, ...]:
 
 
 def require_precision(config: Any, field: str, names: Iterable[str]) -> None:
-    """Raises ValueError unless a config's field is one of the names, or a tuple of them."""
+    """Raises ValueError unless a field has known precisions.
+
+    Args:
+        config: has the field.
+        field: its name; its value is one precision or a tuple of them.
+        names: the allowed precisions, such as those of `trained`.
+    """
     allowed = tuple(names)
-    value = getattr(config, field)
-    chosen = (value,) if isinstance(value, str) else value
-    require(
-        all(name in allowed for name in chosen),
-        config,
-        field,
-        f"of {', '.join(allowed)}",
-    )
+    chosen = getattr(config, field)
+    if isinstance(chosen, str):
+        chosen = (chosen,)
+
+    known = all(name in allowed for name in chosen)
+    require(known, config, field, f"of {', '.join(allowed)}")

@@ -24,10 +24,10 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-# Limit for a file that is read in one piece.
+# Limit for a file that is read in one piece: 1 GiB.
 MOST_BYTES = 1 << 30
 
-# Limit for a JSON file: parsed, it takes up to 30 times its size.
+# Limit for a JSON file, 32 MiB: parsed, it takes up to 30 times its size.
 MOST_JSON_BYTES = 32 << 20
 
 
@@ -54,9 +54,11 @@ def opened(
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(about.st_mode):
             raise UsageError(f"{path} is a device or a pipe, not a file.")
+
         if most_bytes is not None and about.st_size > most_bytes:
             raise UsageError(
-                f"{path} has {about.st_size} bytes. At most {most_bytes} can be read here."
+                f"{path} has {about.st_size} bytes. At most {most_bytes} can be read "
+                "here."
             )
 
         file = os.fdopen(descriptor, "rb")
@@ -69,7 +71,7 @@ def opened(
 
 
 def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Reads a file with `opened`; raises the same errors."""
+    """Reads a whole file with `opened`, and raises the same errors."""
     with opened(path, most_bytes) as file:
         content = file.read(most_bytes + 1)
 
@@ -84,6 +86,11 @@ def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 def read_text(path: str | Path, remedy: str, most_bytes: int = MOST_BYTES) -> str:
     r"""Reads a UTF-8 file; line ends are ``\n``, whatever the file has.
+
+    Args:
+        path: the file.
+        remedy: what to do about a file that can't be read, as a sentence.
+        most_bytes: its largest size.
 
     Raises:
         UsageError: with the path, the cause and the ``remedy``.
@@ -127,12 +134,14 @@ def read_object(
         content = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path} must be a JSON object, but is incomplete or damaged: {error}. {remedy}"
+            f"{path} must be a JSON object, but is incomplete or damaged: {error}. "
+            f"{remedy}"
         ) from None
 
     if not isinstance(content, dict):
         raise UsageError(
-            f"{path} must be a JSON object. Received: a JSON {type(content).__name__}. {remedy}"
+            f"{path} must be a JSON object. Received: a JSON {type(content).__name__}. "
+            f"{remedy}"
         )
 
     missing = [name for name in required if name not in content]
@@ -153,10 +162,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-# The most files and folders of what a stranger hands in.
+# The most files and folders of what a stranger hands in; a large study has some 10,000.
 _MOST_ENTRIES = 100_000
 
-# Times that a large file may be longer than what it occupies on the disk.
+# How many times longer a large file may be than what it occupies on the disk. A file of
+# holes, which the disk needn't store, can be read for days.
 _MOST_HOLES = 16
 
 
@@ -172,9 +182,9 @@ def check_plain(folder: Path) -> int:
         UsageError: names the path.
     """
     count = 0
+
     # `os.scandir` does not follow links, and reads no content.
     waiting = [folder]
-
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
@@ -199,11 +209,13 @@ def _check_plain_file(path: Path, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise UsageError(f"{path} is a pipe, a socket or a device, not a file.")
 
+    # POSIX counts blocks of 512 bytes, whatever the file system uses.
     occupied = 512 * about.st_blocks
     if about.st_size > MOST_BYTES and about.st_size > _MOST_HOLES * occupied:
         raise UsageError(
-            f"{path} has {about.st_size} bytes, of which the disk holds only {occupied}: reading "
-            "its holes would take very long. Replace it by a real file."
+            f"{path} has {about.st_size} bytes, of which the disk holds only "
+            f"{occupied}: reading its holes would take very long. Replace it by a real "
+            "file."
         )
 
 
@@ -218,14 +230,19 @@ def file_sha256(path: Path, most_bytes: int | None = None) -> str:
 
 
 def object_or_empty(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON object; returns {} if the file is missing, damaged or not an object."""
+    """Reads a JSON object; returns {} if the file is missing or isn't one.
+
+    It is for files that only help, such as a run's progress, and for the question
+    whether a file is one of tfasr's.
+    """
     try:
         return read_object(path, "")
     except UsageError:
         return {}
 
 
-# Of files being written; a user's *.partial are left alone.
+# Ends the names of files being written. No user has such files, so that what a killed
+# process left can be removed.
 PARTIAL_SUFFIX = ".tfasr-partial"
 
 _log = logging.getLogger("tfasr")
@@ -233,17 +250,23 @@ _log = logging.getLogger("tfasr")
 # Errors of a sync after which the content may be lost.
 _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
-# What flock raises if another process holds the lock.
+# The errors of flock if another process holds the lock.
 HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(
     path: str | Path, content: str | bytes, partial: str | Path | None = None
 ) -> None:
-    """Replaces a file's content.
+    """Replaces a file's content, all at once.
 
-    Text becomes UTF-8, with invalid bytes backslash-escaped: they occur in names of
-    files. ``partial`` is as in `whole_file`.
+    Args:
+        path: the file; its folder must exist.
+        content: text becomes UTF-8, with invalid bytes backslash-escaped: they occur in
+            names of files.
+        partial: the temporary file, see `whole_file`.
+
+    Raises:
+        UsageError: if ``path`` is a device, a pipe or a folder.
     """
     with whole_file(path, partial) as file:
         if isinstance(content, str):
@@ -260,8 +283,8 @@ def whole_file(
 
     Args:
         path: gets the new content once the block has ended without an error.
-        partial: the temporary file; by default next to ``path``. Concurrent writers need
-            different ones.
+        partial: the temporary file; by default next to ``path``. Concurrent writers
+            need different ones.
 
     Raises:
         UsageError: if ``path`` is a device, a pipe or a folder.
@@ -312,7 +335,10 @@ def check_replaceable(path: Path) -> None:
     No file may replace those: writing a result to ``/dev/null`` must not remove it.
     """
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        kind = "a device or a pipe"
+        if path.is_dir():
+            kind = "a folder"
+
         raise UsageError(
             f"{path} is {kind} and can't be replaced by a file: choose another."
         )
@@ -320,7 +346,10 @@ def check_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError without one, as a write or sync raises."""
+    """Adds the file's name to an OSError that the block raises without one.
+
+    Errors of a write or a sync have only a number, such as that of a full disk.
+    """
     try:
         yield
     except OSError as error:
@@ -335,7 +364,12 @@ def name_in_error(error: OSError, path: Path) -> None:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Moves a finished file to its destination, after syncing its content to disk."""
+    """Moves a finished file to its destination, after syncing its content to disk.
+
+    Args:
+        partial: the file, on the same disk as ``path``.
+        path: where it goes, in place of what was there.
+    """
     check_replaceable(path)
     sync(partial)
     partial.replace(path)
@@ -365,7 +399,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its missing parents, and waits until they are on disk."""
+    """Creates a folder and its missing parents, and waits until they are on disk.
+
+    It may exist already.
+    """
     above = [folder, *folder.parents]
     missing = [path for path in above if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -400,6 +437,7 @@ def check_owned(
     """
     if owned or not folder.exists():
         return
+
     if not folder.is_dir():
         raise UsageError(
             f"{flag} must be a folder. {folder} is a file: choose another."
@@ -412,20 +450,27 @@ def check_owned(
 
     lost = sorted(name for name in set(names) if os.path.lexists(folder / name))
     if lost:
-        more = ["..."] if lost[_LISTED:] else []
-        shown = ", ".join(lost[:_LISTED] + more)
+        shown = ", ".join(lost[:_LISTED])
+        if len(lost) > _LISTED:
+            shown += ", ..."
+
         raise UsageError(
-            f"{flag} must be a {kind}. Received: {folder}, which holds {shown} and no {claim}. "
-            "Nothing in it was changed: choose another folder, or move those files away."
+            f"{flag} must be a {kind}. Received: {folder}, which holds {shown} and no "
+            f"{claim}. Nothing in it was changed: choose another folder, or move those "
+            "files away."
         )
 
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock that a crash releases during a block.
+    """Holds a lock during a block; a crash releases it too.
+
+    Args:
+        path: the file to lock. It is created, and removed afterwards if it is empty.
+        held: the error's text if another process has the lock.
 
     Raises:
-        UsageError: with the text ``held``, if another process has the lock.
+        UsageError: if another process has the lock.
     """
     descriptor = acquire_lock(path, held)
     owner = os.getpid()
@@ -461,7 +506,7 @@ def acquire_lock(path: Path, held: str) -> int:
             raise
 
         # The previous holder may have removed the file between our opening and locking
-        # it.
+        # it: the lock must be that of the file that others will open.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
@@ -475,8 +520,13 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
 
     A file system without locks is only warned about: most users have one process.
 
+    Args:
+        descriptor: of the open file.
+        path: its path, for the warning.
+        held: the error's text if another process has the lock.
+
     Raises:
-        UsageError: with the text ``held``, if another process has the lock.
+        UsageError: if another process has the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -484,8 +534,12 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
         if error.errno in HELD:
             raise UsageError(held) from None
 
-        rule = "%s: this file system has no locks (%s); make sure no other process writes here."
-        _log.warning(rule, path, error.strerror)
+        _log.warning(
+            "%s: this file system has no locks (%s); make sure no other process writes "
+            "here.",
+            path,
+            error.strerror,
+        )
     else:
         about = os.fstat(descriptor)
         _locked[descriptor] = (about.st_dev, about.st_ino)
@@ -526,13 +580,20 @@ os.register_at_fork(after_in_child=_let_go)
 
 # The ledger: all events, append-only; see `tfasr.ledger.events`.
 EVENTS_FILE = "events.jsonl"
+
 # Each cluster worker's steps; see `worker_events_file`.
 WORKER_EVENTS = "events-worker-*.jsonl"
+
 # Touched while the run lives; shows when a killed one ended.
 HEARTBEAT_FILE = "heartbeat"
-LOCK_FILE = "lock"  # locked while a process writes the run, then removed
+
+# Locked while a process writes the run, then removed.
+LOCK_FILE = "lock"
+
 # What a submission to a track states, see `tfasr.studies.records`.
 SUBMISSION_FILE = "submission.json"
+
+# How the run was configured, and on what.
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
 RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`
@@ -541,23 +602,32 @@ PLUGINS_FILE = "plugins.json"  # the training's plug-ins, see `tfasr.kit.registr
 LEXICON_FILE = "lexicon.txt"  # word beam search's words, one per line
 GIN_GIVEN_FILE = "config.gin"  # the configuration as written, with includes expanded
 GIN_OPERATIVE_FILE = "operative_config.gin"  # all values in use
+
+# The model, and what it recognised.
 CHECKPOINTS_FOLDER = "checkpoints"  # ``step-NNNNNNNN.npz`` and `BEST_CHECKPOINT`
 BEST_CHECKPOINT = "best.npz"  # the weights with the lowest validation CER
 HYPOTHESES_FOLDER = "hypotheses"  # each evaluation's hypotheses, as JSON lines
+
+# What the run used of the machine.
 CPU_FILE = "cpu.csv"  # CPU utilisation over time
 GPU_FILE = "gpu.csv"  # GPU utilisation over time
 ENERGY_FILE = "energy.csv"  # readings of the energy counters over time
 HOST_FILE = "host.csv"  # what the machine gave the run over time, see `tfasr.tta.host`
-PROGRESS_FILE = "progress.json"  # the run's current state
+
+# The run's current state, for whoever watches it.
+PROGRESS_FILE = "progress.json"
 
 
 def worker_host_file(rank: int) -> str:
     """Returns the file with what a worker's machine gave it, the chief's for 0."""
-    return HOST_FILE if rank == 0 else f"host-worker-{rank}.csv"
+    if rank == 0:
+        return HOST_FILE
+
+    return f"host-worker-{rank}.csv"
 
 
 def worker_events_file(rank: int) -> str:
-    """Returns the file with a worker's steps."""
+    """Returns the file with a worker's steps, such as "events-worker-1.jsonl"."""
     return WORKER_EVENTS.replace("*", str(rank))
 
 
@@ -570,8 +640,11 @@ def epoch_name(epoch: float) -> str:
     >>> epoch_name(3), epoch_name(2.5)
     ('0003', '0003-0.5000')
     """
-    within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
-    return f"{math.ceil(epoch):04d}{within}"
+    number = f"{math.ceil(epoch):04d}"
+    if epoch % 1 == 0:
+        return number
+
+    return f"{number}-{epoch % 1:.4f}"
 
 
 def hypotheses_file(run_dir: Path, epoch: float) -> Path:

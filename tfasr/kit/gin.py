@@ -32,6 +32,7 @@ COMMAND_LINE = "--gin_binding"
 # What an error shows instead of a value that has to be bound.
 UNBOUND = "nothing, bind it"
 
+# Where to look for a name that is like none of the known ones.
 _LISTS = (
     "tfasr settings lists what can be bound; "
     "--import MODULE adds modules of yours that have more."
@@ -41,15 +42,16 @@ _LISTS = (
 DROPPED = "# dropped, "
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
 
-# The parameters of classes and functions; None for any.
+# The parameters of classes and functions, by name; None for any.
 Names = Mapping[str, Collection[str] | None]
 
-# Limit for a gin file; the longest ones have some 10 kB.
+# Limit for a gin file, 4 MiB; the longest ones have some 10 kB.
 _MOST_BYTES = 4 << 20
 
 # How many dropped bindings a message lists.
 _NAMED = 6
 
+# What a caller of `fill` builds of the bindings.
 _Configs = TypeVar("_Configs")
 
 # Control characters but tab and line feed, and what Python takes for ends of lines:
@@ -85,14 +87,20 @@ class GinLine:
 
 @dataclass(frozen=True)
 class Reference:
-    """A value that gin looks up by its name: ``@name``, ``@name()`` or ``%name``."""
+    """A value that gin looks up by its name: ``@name``, ``@name()`` or ``%name``.
+
+    Attributes:
+        name: without its sign.
+        kind: "function", "call" or "macro".
+    """
 
     name: str
-    kind: str  # "function", "call" or "macro"
+    kind: str
 
     def __repr__(self) -> str:
-        sign = "%" if self.kind == "macro" else "@"
-        return f"{sign}{self.name}{'()' if self.kind == 'call' else ''}"
+        """Returns the reference as gin files have it."""
+        written_as = {"function": "@{}", "call": "@{}()", "macro": "%{}"}
+        return written_as[self.kind].format(self.name)
 
 
 @dataclass(frozen=True)
@@ -155,13 +163,19 @@ def presets_folder() -> Path:
     """Returns the folder of the presets: in a wheel, or in the source tree."""
     package = Path(__file__).parents[1]
     in_wheel = package / "presets"
-    return in_wheel if in_wheel.is_dir() else package.parent / "gin"
+    if in_wheel.is_dir():
+        return in_wheel
+
+    return package.parent / "gin"
 
 
 def find_preset(name: str) -> Path:
     """Returns the absolute path of a gin file, given its path or a preset's name.
 
     A file of the user's wins over a preset of the same name.
+
+    Args:
+        name: such as "my/recipe.gin", "fast/an4.gin" or "fast/an4".
 
     Raises:
         UsageError: suggests the preset with the most similar name.
@@ -187,6 +201,7 @@ def presets() -> dict[str, Path]:
     order += ["hardware", "study", "track", "bench"]
 
     def rank(path: Path) -> tuple[int, str]:
+        """Returns the place of a preset in the list, by its folder, then its name."""
         return order.index(str(path.parent)), path.name
 
     names = (path.relative_to(folder) for path in folder.rglob("*.gin"))
@@ -210,7 +225,9 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     texts = [
         _with_includes(find_preset(file), number) for number, file in enumerate(files)
     ]
+    # Flags come after all files.
     last = (len(files) + 1, 0)
+
     for number, binding in enumerate(bindings, 1):
         line = GinLine(COMMAND_LINE, number, binding, last)
         texts.append(GinText((line,), tuple(parse([line]))))
@@ -243,8 +260,8 @@ def read_evidence(path: Path) -> GinText:
     for statement in statements:
         if statement.kind in ("import", "include"):
             raise UsageError(
-                f"{statement.place}: a file to be checked must hold only bindings. Received: "
-                f"{statement.text.strip()!r}."
+                f"{statement.place}: a file to be checked must hold only bindings. "
+                f"Received: {statement.text.strip()!r}."
             )
 
     return GinText(tuple(lines), tuple(statements))
@@ -252,6 +269,9 @@ def read_evidence(path: Path) -> GinText:
 
 def parse(lines: Sequence[GinLine]) -> list[Statement]:
     """Returns the statements of one text in order.
+
+    gin's own parser reads them; what it says about places is turned into lines of
+    files, also for a text that comes from several flags.
 
     Raises:
         UsageError: names file and line of what gin can't parse.
@@ -262,6 +282,7 @@ def parse(lines: Sequence[GinLine]) -> list[Statement]:
 
     parsed = []
     next_line = 1
+
     try:
         parser = config_parser.ConfigParser("\n".join(texts) + "\n", _References())
         while (statement := parser.parse_statement()) is not None:
@@ -276,8 +297,8 @@ def parse(lines: Sequence[GinLine]) -> list[Statement]:
     ) as error:
         place = _place(error, texts, at, next_line)
         raise UsageError(
-            f"{place}: {_what(error)}. A binding looks like TrainingConfig.epochs = 5, or "
-            "TrainingConfig.optimizer = @Adam."
+            f"{place}: {_what(error)}. A binding looks like TrainingConfig.epochs = 5, "
+            "or TrainingConfig.optimizer = @Adam."
         ) from error
 
     # Statements take the lines up to the next one's, but no more than gin has read.
@@ -305,6 +326,7 @@ def _with_includes(path: Path, number: int) -> GinText:
     leaves: dict[str, GinText] = {}
     bound: dict[str, GinLine] = {}
     included: dict[GinLine, GinText] = {}
+
     for statement in parse(lines):
         if statement.kind != "include":
             statements.append(statement)
@@ -315,14 +337,15 @@ def _with_includes(path: Path, number: int) -> GinText:
 
         leaf = leaves[statement.selector]
         included[statement.lines[0]] = leaf
+
         for binding in leaf.bindings:
             line = binding.lines[0]
             other = bound.setdefault(binding.name, line)
             if other.path != line.path:
                 raise UsageError(
                     f"Included presets must not bind a name twice. {line.place} binds "
-                    f"{binding.name}, which {other.place} does too. Bind it in the experiment's "
-                    "own file instead."
+                    f"{binding.name}, which {other.place} does too. Bind it in the "
+                    "experiment's own file instead."
                 )
 
         statements += leaf.statements
@@ -335,6 +358,8 @@ def _with_includes(path: Path, number: int) -> GinText:
 def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
     """Reads an included file, which must not include others.
 
+    A second level would hide from a reader of the experiment's file what it sets.
+
     Args:
         include: the statement that names it.
         source: when gin applies its lines.
@@ -345,15 +370,17 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
         presets_folder() / include.selector,
     ]
     path = next((path for path in candidates if path.is_file()), None)
+
     if path is None:
         raise UsageError(
-            f"An included file must exist. {by.place} includes {include.selector!r}; looked for "
-            f"{' and '.join(map(str, candidates))}."
+            f"An included file must exist. {by.place} includes {include.selector!r}; "
+            f"looked for {' and '.join(map(str, candidates))}."
         )
 
     lines = _lines(path, source)
     statements = parse(lines)
     nested = [statement for statement in statements if statement.kind == "include"]
+
     if nested:
         raise UsageError(
             f"An included file must not include others. {nested[0].place} does, and is "
@@ -364,7 +391,15 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
 
 
 def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
-    """Reads a file's lines; a UsageError for anything but a small UTF-8 file."""
+    """Reads a file's lines.
+
+    Args:
+        path: the file.
+        source: when gin applies its lines, see `GinLine.source`.
+
+    Raises:
+        UsageError: for anything but a small text file in UTF-8.
+    """
     try:
         content = read_bytes(path, _MOST_BYTES)
     except UsageError as error:
@@ -381,7 +416,8 @@ def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
         number = content.count(b"\n", 0, error.start) + 1
         raise UsageError(
             f"{path}:{number}: a gin file must be text in UTF-8. Received: the byte "
-            f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
+            f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another "
+            "one."
         ) from error
 
     texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
@@ -394,8 +430,8 @@ def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
         strange = _CONTROL.search(line.text)
         if strange:
             raise UsageError(
-                f"{line.place}: a gin file must be text. Received: the control character "
-                f"{strange[0]!r}. Is this a gin file?"
+                f"{line.place}: a gin file must be text. Received: the control "
+                f"character {strange[0]!r}. Is this a gin file?"
             )
 
     return lines
@@ -423,11 +459,12 @@ def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
     text = "\n".join(texts)
     if isinstance(statement, config_parser.ImportStatement):
         return Statement("import", places, text, statement.module)
+
     if isinstance(statement, config_parser.IncludeStatement):
         if len(texts) > 1 or places[0].path == COMMAND_LINE:
             raise UsageError(
-                f"{places[0].place}: an include must stand alone in a line of a file, as in: "
-                f"include 'models/paper.gin'. Received: {text!r}."
+                f"{places[0].place}: an include must stand alone in a line of a file, "
+                f"as in: include 'models/paper.gin'. Received: {text!r}."
             )
 
         return Statement("include", places, text, statement.filename)
@@ -472,7 +509,14 @@ def _what(error: Exception) -> str:
 def _place(
     error: Exception, texts: list[str], at: list[GinLine], next_line: int
 ) -> str:
-    """Returns where a text can't be parsed: the error's line, or the next with code."""
+    """Returns where a text can't be parsed: the error's line, or the next with code.
+
+    Args:
+        error: of gin's parser, which mostly knows the line.
+        texts: the lines' texts.
+        at: the line of each text.
+        next_line: the first that the parser hasn't read, from 1.
+    """
     number = getattr(error, "lineno", None)
     if number is None:
         number = next_line
@@ -500,7 +544,7 @@ class Filled(Generic[_Configs]):
 def fill(
     text: GinText, build: Callable[[GinText], _Configs], *, imports: bool = True
 ) -> Filled[_Configs]:
-    """Builds configs with the bindings of gin files; gin's state stays as it was.
+    """Builds configs with the bindings of gin files; gin's state is empty afterwards.
 
     An unused binding is an error. But if a preset's binding was in use until a later
     file or the command line bound something else, such as another optimizer, it is only
@@ -508,8 +552,8 @@ def fill(
 
     Args:
         text: from `read_gin`.
-        build: makes configs with `make`. It is called again, without later files, to find
-            what was in use before them.
+        build: makes configs with `make`. It is called again, without later files, to
+            find what was in use before them.
         imports: whether the files may import modules.
 
     Raises:
@@ -520,14 +564,15 @@ def fill(
     check_names(text.bindings, registered())
     configs, unused, operative = _build(text, build)
     dropped = _dropped(unused, text, build)
-    if dropped:
-        named = [f"{statement.name} ({statement.place})" for statement in dropped]
-        if len(named) > _NAMED:
-            named[_NAMED:] = [f"and {len(named) - _NAMED} more"]
 
-        log.info(
-            "Dropped, since later bindings leave them unused: %s", ", ".join(named)
+    if dropped:
+        named = ", ".join(
+            f"{statement.name} ({statement.place})" for statement in dropped[:_NAMED]
         )
+        if len(dropped) > _NAMED:
+            named += f", and {len(dropped) - _NAMED} more"
+
+        log.info("Dropped, since later bindings leave them unused: %s", named)
 
     return Filled(configs, _given(text, dropped), operative)
 
@@ -535,7 +580,12 @@ def fill(
 def peek(cls: type, text: GinText) -> Any:
     """Returns one config of gin files, before all classes are registered.
 
-    Bindings of names that nothing has defined yet are skipped.
+    A cluster's settings, for instance, are needed before TensorFlow is loaded. Bindings
+    of names that nothing has defined yet are skipped.
+
+    Args:
+        cls: a class of `config_class`.
+        text: from `read_gin`.
     """
     _import(text, True)
     _check_macros(text.bindings)
@@ -590,7 +640,14 @@ def make(cls: type, text: GinText, *, scope: str = "") -> Any:
 def binding_place(
     text: GinText, class_name: str, parameter: str, *, scope: str = ""
 ) -> str:
-    """Returns "file:line: " of a parameter's last binding, or "" if it is not bound."""
+    """Returns "file:line: " of a parameter's last binding, or "" if it is not bound.
+
+    Args:
+        text: where the bindings are.
+        class_name: of the config.
+        parameter: its field.
+        scope: whose bindings take precedence; "" for none.
+    """
     of_all = [
         s
         for s in text.bindings
@@ -606,7 +663,10 @@ def binding_place(
 
 def _class_of(statement: Statement) -> str:
     """Returns the class or function that a binding is for; "macro" for a macro."""
-    return statement.selector.split(".")[-1] if statement.parameter else "macro"
+    if not statement.parameter:
+        return "macro"
+
+    return statement.selector.split(".")[-1]
 
 
 def _import(text: GinText, allowed: bool) -> None:
@@ -614,10 +674,12 @@ def _import(text: GinText, allowed: bool) -> None:
     for statement in text.statements:
         if statement.kind != "import":
             continue
+
         if not allowed:
             raise UsageError(
-                f"{statement.place}: this file must only describe a machine, and imports a module, "
-                f"which would run its code. Received: {statement.text.strip()!r}. Remove the line."
+                f"{statement.place}: this file must only describe a machine, and "
+                "imports a module, which would run its code. Received: "
+                f"{statement.text.strip()!r}. Remove the line."
             )
 
         load_plugin(statement.selector, asked_at=statement.place)
@@ -627,10 +689,11 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
     """Raises UsageError for a macro that nothing uses, or that needs itself."""
     macros = {s.name: s for s in bindings if not s.parameter}
     used = set().union(*(_macros_in(s.value) for s in bindings))
+
     for name in macros.keys() - used:
         raise UsageError(
-            f"{macros[name].place}: {name} is bound but nothing uses it. Name its class, as in "
-            "TrainingConfig.epochs = 5, or remove the line."
+            f"{macros[name].place}: {name} is bound but nothing uses it. Name its "
+            "class, as in TrainingConfig.epochs = 5, or remove the line."
         )
 
     # Macros that need no other ones are removed until only circles are left, which gin
@@ -642,8 +705,9 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
 
     for name, others in needs.items():
         raise UsageError(
-            f"{macros[name].place}: a macro must not refer to itself. Received: {name}, which "
-            f"needs {', '.join(sorted(others))}. Set one of them to a value."
+            f"{macros[name].place}: a macro must not refer to itself. Received: "
+            f"{name}, which needs {', '.join(sorted(others))}. Set one of them to a "
+            "value."
         )
 
 
@@ -653,14 +717,25 @@ def _macros_in(value: Any) -> set[str]:
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
-    """Binds names in gin's global state; a UsageError names the line that can't be."""
+    """Binds names in gin's global state.
+
+    Args:
+        bindings: in the order in which gin applies them.
+        skip_unknown: whether to leave out what refers to an unknown name.
+
+    Raises:
+        UsageError: names the line of a binding that gin doesn't accept.
+    """
     delegate = gin.config.ParserDelegate(skip_unknown)
+
     for statement in bindings:
-        scoped = (statement.scope, statement.selector, statement.parameter)
-        macro = (statement.name, "gin.macro", "value")
+        # gin keeps macros as values of a function of its own.
+        key = (statement.name, "gin.macro", "value")
+        if statement.parameter:
+            key = (statement.scope, statement.selector, statement.parameter)
+
         try:
-            value = _looked_up(statement.value, delegate)
-            gin.bind_parameter(scoped if statement.parameter else macro, value)
+            gin.bind_parameter(key, _looked_up(statement.value, delegate))
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"{statement.place}: {message}. {_LISTS}") from error
@@ -749,7 +824,9 @@ def _unknown(
         remedy: what to do if none of them is similar.
     """
     near = nearest(name, known)
-    remedy = f"Did you mean {before}{near}?" if near else remedy
+    if near:
+        remedy = f"Did you mean {before}{near}?"
+
     return UsageError(
         f"{statement.place}: there is no setting {before}{name}. {remedy}"
     )
@@ -766,7 +843,12 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
-    """Returns a value with what gin knows in place of the references."""
+    """Returns a value with what gin knows in place of the references.
+
+    Args:
+        value: of a binding.
+        known: gin's own delegate, which looks names up.
+    """
     if isinstance(value, Reference):
         if value.kind == "macro":
             return known.macro(value.name)
@@ -785,6 +867,10 @@ def _build(
     text: GinText, build: Callable[[GinText], _Configs]
 ) -> tuple[_Configs, list[Statement], str]:
     """Builds configs with gin's state, and clears it.
+
+    Args:
+        text: whose bindings gin gets.
+        build: makes configs with `make`.
 
     Returns:
         The configs, the bindings that nothing used, and every value in use.
@@ -826,6 +912,14 @@ def _dropped(
 ) -> list[Statement]:
     """Returns the unused bindings that were in use before a later file.
 
+    To find them, the configs are built again with only the first file, then with the
+    second one too, and so on.
+
+    Args:
+        unused: the bindings that nothing uses with all files.
+        text: all files.
+        build: makes configs with `make`.
+
     Raises:
         UsageError: for another one, which never had an effect.
     """
@@ -848,17 +942,23 @@ def _dropped(
     if waiting:
         statement = waiting[0]
         name = statement.name.rpartition(".")[0]
-        remedy = "binding" if statement.lines[0].path == COMMAND_LINE else "line"
+        remedy = "line"
+        if statement.lines[0].path == COMMAND_LINE:
+            remedy = "binding"
+
         raise UsageError(
-            f"{statement.place}: {statement.name} is bound but nothing uses it. Remove the "
-            f"{remedy}, or make the experiment use {name}."
+            f"{statement.place}: {statement.name} is bound but nothing uses it. Remove "
+            f"the {remedy}, or make the experiment use {name}."
         )
 
     return [s for s in unused if s not in waiting]
 
 
 def _given(text: GinText, dropped: Sequence[Statement]) -> str:
-    """Returns the lines as they were read, those of dropped bindings commented out."""
+    """Returns the lines as they were read, those of dropped bindings commented out.
+
+    The run keeps them, so that whoever repeats it sees what its files say.
+    """
     without = {line for statement in dropped for line in statement.lines}
     for index, head in enumerate(text.statements):
         if head.kind == "block":

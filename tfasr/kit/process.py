@@ -35,13 +35,13 @@ from typing import IO, Any, TypeVar
 from tfasr.errors import RunError, UsageError, imported
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
-# A process has one standard error: while a thread redirects it, others wait.
+# A process has one standard error: while one thread redirects it, others wait.
 _one_thread = threading.RLock()
 
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discards what is written to standard error, such as C++ output.
+    """Discards what is written to standard error in a block, such as C++ output.
 
     Exceptions still pass, and are shown after the block.
     """
@@ -49,6 +49,7 @@ def quiet_stderr() -> Iterator[None]:
         before = os.dup(2)
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
             os.dup2(nowhere.fileno(), 2)
+
         try:
             yield
         finally:
@@ -65,7 +66,9 @@ _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
   (factory|cuInit|CUDA_ERROR_NO_DEVICE)
 | E\d{4}\ .*oneDNN\ supports\ DT_BOOL
 | INFO:\ Created\ TensorFlow\ Lite\ XNNPACK"""
-# Runs in a separate process, so that messages written just before a crash still appear.
+
+# A program that drops lines of noise. It runs in a separate process, so that messages
+# written just before a crash still appear.
 _FILTER = """\
 import re, sys
 noise = re.compile(sys.argv[1].encode())
@@ -75,7 +78,7 @@ for line in sys.stdin.buffer:
         sys.stderr.buffer.flush()
 """
 
-# Whether standard error goes through the filter, which one is enough for.
+# Whether standard error goes through a filter already: one is enough.
 _filtering = False
 
 
@@ -120,7 +123,12 @@ def without_noise() -> Iterator[None]:
 
 
 def import_quietly(module: str, what: str) -> ModuleType:
-    """Imports a module like `imported`, without TensorFlow's messages about devices."""
+    """Imports a module that may import TensorFlow, without its messages about devices.
+
+    Args:
+        module: its dotted name.
+        what: what needs it, for the error if a package is missing; see `imported`.
+    """
     with without_noise():
         loaded = imported(module, what)
         tensorflow = sys.modules.get("tensorflow")
@@ -132,7 +140,12 @@ def import_quietly(module: str, what: str) -> ModuleType:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and lists its devices, without its messages about them."""
+    """Imports TensorFlow and lists its devices, without its messages about them.
+
+    Raises:
+        UsageError: if the variable KERAS_BACKEND has a value that Keras doesn't know,
+            for which its own error comes late and with a traceback.
+    """
     backend = os.environ.get("KERAS_BACKEND")
     if backend not in (None, "", "tensorflow", "jax", "torch", "numpy", "openvino"):
         raise UsageError(
@@ -164,6 +177,7 @@ from tfasr.kit import process
 _, _, parent, module, *sys.argv[1:] = sys.argv
 process.run_child(int(parent), module)
 """
+
 # How often a child looks whether its parent has ended.
 _LOOKS_EVERY_S = 0.5
 
@@ -183,10 +197,13 @@ class ChildError(RunError):
     """
 
     def __init__(self, task: str, exit_code: int, messages: str):
-        cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        cause = f"exit code {exit_code}"
+        if exit_code < 0:
+            cause = f"signal {-exit_code}"
+
         super().__init__(
-            f"{task} failed: it ended with {cause} (signal 9 often means that memory ran "
-            f"out). {messages}"
+            f"{task} failed: it ended with {cause} (signal 9 often means that memory "
+            f"ran out). {messages}"
         )
         self.exit_code = exit_code
         self.messages = messages
@@ -195,7 +212,16 @@ class ChildError(RunError):
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
     """Calls a function in a new process and returns its result.
 
-    ``options`` are those of `Correspondence`; the errors are those of `stream`.
+    The process's messages appear on standard error, unless ``show_messages=False``.
+
+    Args:
+        function: must be importable in the new process.
+        arguments: must be picklable.
+        options: those of `Correspondence`.
+
+    Raises:
+        UsageError, RunError: if the function raises them.
+        ChildError: for any other failure.
     """
     (result,) = stream(function, *arguments, **options)
     return result
@@ -209,7 +235,11 @@ def stream(
 ) -> Iterator[Any]:
     """Calls a function in a new process; yields its result, or a generator's values.
 
-    ``options`` are those of `Correspondence`.
+    Args:
+        function: must be importable in the new process.
+        arguments: must be picklable.
+        show_messages: whether the process writes to this one's standard error.
+        options: further ones of `Correspondence`.
 
     Raises:
         UsageError, RunError: if the function raises them.
@@ -263,14 +293,24 @@ class Correspondence:
         name = f"{function.__module__}:{function.__qualname__}"
         place = f" on {backend}" if backend else ""
         self._task = task or f"The process of {name}{place}"
+        if plugins is None:
+            plugins = loaded_plugins()
+
         request = {
             "call": pickled((function, arguments)),
             "folders": _folders(function),
-            "plugins": loaded_plugins() if plugins is None else list(plugins),
+            "plugins": plugins,
             "load_tensorflow": backend == "tensorflow",
         }
-        messages = None if show_messages else tempfile.TemporaryFile()  # noqa: SIM115 - see `close`
-        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if show_messages else "3")
+
+        # TensorFlow's level 2 shows errors, 3 only those that end the process.
+        messages = None
+        level = "2"
+        if not show_messages:
+            messages = tempfile.TemporaryFile()  # noqa: SIM115 - see `close`
+            level = "3"
+
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", level)
         variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
         if backend is not None:
             variables["KERAS_BACKEND"] = backend
@@ -293,6 +333,7 @@ class Correspondence:
 
     @property
     def pid(self) -> int:
+        """The new process's id."""
         return self._process.pid
 
     def send(self, value: Any) -> None:
@@ -308,6 +349,7 @@ class Correspondence:
         """Returns the next answer or raises TimeoutError; None waits without limit."""
         if not self._pipe.poll(timeout_s):
             raise TimeoutError(f"{self._task} has not yet answered.")
+
         try:
             answer = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
@@ -334,7 +376,10 @@ _parent: Connection | None = None
 
 
 def received() -> Iterator[Any]:
-    """Yields what a `Correspondence` sends to this process, until that is closed."""
+    """Yields what a `Correspondence` sends to this process, until it is closed.
+
+    It is for the function that the process was started for.
+    """
     with contextlib.suppress(EOFError, OSError):
         while True:
             yield pickle.loads(_parent.recv_bytes())
@@ -344,8 +389,10 @@ class _Pickler(pickle.Pickler):
     """Pickles what another process can load, and says what it couldn't."""
 
     def reducer_override(self, value: Any) -> Any:
+        """Returns how to pickle a value; NotImplemented for the usual way."""
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             raise TypeError("it must be at the top level of an importable module")
+
         # NumPy's numbers arrive as Python's, which can be written as JSON.
         for kind, plain in ((numbers.Integral, int), (numbers.Real, float)):
             if isinstance(value, kind):
@@ -411,8 +458,9 @@ def module_command(module: str, *arguments: str | Path) -> list[str]:
     The new process ends when this one does; see `end_with`.
     """
     package = Path(__file__).parents[1] / "__init__.py"
-    words = (package, os.getpid(), module, *arguments)
-    return [sys.executable, "-c", _START, *map(str, words)]
+    words = [sys.executable, "-c", _START, package, os.getpid(), module, *arguments]
+
+    return list(map(str, words))
 
 
 def run_child(parent: int, module: str) -> None:
@@ -436,7 +484,7 @@ def run_child(parent: int, module: str) -> None:
 def end_with(parent: int) -> None:
     """Sends this process SIGTERM once the process ``parent`` has ended for any reason.
 
-    A training run then saves a checkpoint; after two minutes, the process is killed.
+    A training run then saves a checkpoint; `_SAVES_WITHIN_S` later, it is killed.
     The parent's id is polled because the alternatives fail: a pipe stays open in the
     parent's other forks, and Linux's death signal is sent as soon as the thread that
     started this process ends.
@@ -453,8 +501,8 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent's end", daemon=True).start()
 
 
-# How a user started the first of these processes, for commands that children print.
-# A child's own command line is Python's, which nobody typed.
+# The variable that tells children how a user started the first process, for commands
+# that they print. A child's own command line is Python's, which nobody typed.
 _STARTED_AS = "TFASR_STARTED_AS"
 
 
@@ -480,9 +528,13 @@ def own_command() -> str:
 def child_environment(
     more: Mapping[str, str] | None = None, without: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Returns this process's environment ``without`` some variables and with ``more``.
+    """Returns this process's environment for a child.
 
     The working directory is no place to import from, whatever PYTHONPATH says.
+
+    Args:
+        more: further variables, which replace others of the same name.
+        without: names of variables to leave out.
     """
     variables = {
         name: value for name, value in os.environ.items() if name not in without
@@ -509,6 +561,7 @@ def _folders(function: Callable) -> list[str]:
     if package.__name__ == "tfasr":
         return []
 
+    # A module without a package has one file, a built-in one has none.
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
 
     return [str(Path(place).resolve().parent) for place in places if place]
@@ -540,18 +593,27 @@ def _serve() -> None:
         for value in _values(pickle.loads(_parent.recv_bytes())):
             _parent.send_bytes(pickled(value))
     except (UsageError, RunError) as error:
-        kind = UsageError if isinstance(error, UsageError) else RunError
+        # A subclass may need more than a message to be made again by the parent.
+        kind = RunError
+        if isinstance(error, UsageError):
+            kind = UsageError
+
         _parent.send_bytes(pickled(kind(str(error))))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
-    """Loads what a request needs, calls its function and yields the results."""
+    """Loads what a request needs, calls its function and yields the results.
+
+    Args:
+        request: what `Correspondence.__init__` sent.
+    """
     # Folders go to the end, so that files in them don't hide installed modules.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
+
     for plugin in request["plugins"]:
         load_plugin(plugin)
 
@@ -578,7 +640,13 @@ def usable_cores() -> int:
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time control groups grant; infinity if unlimited."""
+    """Returns how many cores' time control groups grant; infinity if unlimited.
+
+    It is read once, since a container's limits rarely change while it runs.
+
+    Args:
+        root: the folder with ``proc`` and ``sys``.
+    """
     return min(map(_granted, control_groups("cpu", root)))
 
 
@@ -586,7 +654,9 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
     """Returns the folders of this process's control groups and of all their parents.
 
     Each of them can set limits. The folders need not exist: which of them a container
-    sees depends on how it was mounted.
+    sees depends on how it was mounted. Both versions of control groups are read.
+
+    Source: the manual pages cgroups(7) and proc(5).
 
     Args:
         controller: "cpu" or "memory", say.
@@ -608,7 +678,11 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
         if controllers and controller not in controllers.split(","):
             continue
 
-        for mount in (top / controllers, top / (controller if controllers else "")):
+        mounts = [top / controllers]
+        if controllers:
+            mounts.append(top / controller)
+
+        for mount in mounts:
             group = mount / path.strip("/")
             folders.append(group)
             folders += [
@@ -621,7 +695,10 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
 
 
 def _granted(folder: Path) -> float:
-    """Returns the cores' time that one control group grants; inf without a limit."""
+    """Returns the cores' time that one control group grants; inf without a limit.
+
+    A group may grant 150 ms of time per 100 ms, which is that of 1.5 cores.
+    """
     # Version 2 has both numbers in one file.
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:

@@ -35,9 +35,10 @@ _PACKAGE = str(Path(__file__).parents[1])
 # A plug-in's file becomes a module with this prefix and the file's name.
 FILE_MODULE = "tfasr_plugin_"
 
-# All registries of this process, and the plug-ins that were loaded, by ``--import``'s
-# value.
+# All registries of this process that are still in use.
 _registries: "list[weakref.ref[Registry]]" = []
+
+# The plug-ins that were loaded, by the value of ``--import``.
 _loaded: dict[str, ModuleType] = {}
 
 # Pairs of run and plug-in already logged as not needed, so each is logged only once.
@@ -77,6 +78,11 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
         @MODELS.register("my_model")
         class MyModelConfig: ...
+
+    It is then found by its name, and so are built-in objects::
+
+        MODELS["my_model"]
+        MODELS["conformer"]  # imports its module
 
     Args:
         kind: a noun for messages, such as "model".
@@ -119,6 +125,10 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
         In an interactive session, a name may be registered again.
 
+        Args:
+            name: one word, by which gin files and flags name the object.
+            thing: the object; None for a decorator.
+
         Raises:
             UsageError: if the name is taken (with both places) or isn't one word, or if
                 the check fails.
@@ -126,12 +136,14 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
+            """Registers the object, unless another one has its name."""
             entry = Registered(name, module, file, line)
             previous = self._entries.get(name)
             if previous is not None and not _again(previous, entry):
                 raise UsageError(
-                    f"{entry.place}: the name {name!r} is taken. Received: a second {self.kind} of "
-                    f"this name, after that of {previous.place}. Choose another name."
+                    f"{entry.place}: the name {name!r} is taken. Received: a second "
+                    f"{self.kind} of this name, after that of {previous.place}. Choose "
+                    "another name."
                 )
 
             self._checked(entry, thing)
@@ -142,7 +154,10 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
             return thing
 
-        return add if thing is None else add(thing)
+        if thing is None:
+            return add
+
+        return add(thing)
 
     def entry(self, name: str) -> Registered:
         """Returns where a name was registered, without importing the object.
@@ -152,8 +167,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         """
         if name not in self._entries:
             raise UsageError(
-                f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
-                "one from your own module, import it: --import my_lab.my_module."
+                f"There is no {self.kind} {name!r}. Known {self.plural}: "
+                f"{self.listed()}. To use one from your own module, import it: "
+                "--import my_lab.my_module."
             )
 
         return self._entries[name]
@@ -181,7 +197,11 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         """Calls a registered function or class, and returns its result.
 
         A user's exception becomes a RunError of one line, which names the user's file.
-        tfasr's own errors and those in ``passes`` are raised as they are.
+
+        Args:
+            name: the registered name.
+            arguments: of the call.
+            passes: types of errors that are raised as they are, as tfasr's own are.
 
         Raises:
             RunError: if a plug-in's function fails.
@@ -218,6 +238,10 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return self._things[name]
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Returns an object, or ``default`` if the name is unknown.
+
+        `Mapping.get` would raise the UsageError of an unknown name.
+        """
         if name not in self:
             return default
 
@@ -249,6 +273,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         """Raises UsageError, with the place, if an object can't be used."""
         if self._check is None:
             return
+
         try:
             self._check(thing)
         except (TypeError, ValueError) as error:
@@ -303,15 +328,20 @@ class Plugin:
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     """Imports a plug-in, once.
 
+    A module of the working directory is found too, as Python would find it.
+
     Args:
-        name: a module, possibly in the working directory, or a ``.py`` file.
+        name: a module, or the path of a ``.py`` file.
         asked_at: the flag or line that names it, for messages.
 
     Raises:
         UsageError: with file and line, if the module doesn't exist or can't be imported.
     """
     if name not in _loaded:
-        load = _file if name.endswith(".py") else _module
+        load = _module
+        if name.endswith(".py"):
+            load = _file
+
         try:
             _loaded[name] = load(name, asked_at)
         # A registry's own error names file and line already.
@@ -321,8 +351,8 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
         except BaseException as error:
             place, cause = blamed(error)
             raise UsageError(
-                f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names "
-                f"{name!r}; correct it or leave it out."
+                f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} "
+                f"names {name!r}; correct it or leave it out."
             ) from error
 
     return _loaded[name]
@@ -353,6 +383,7 @@ def plugins() -> list[Plugin]:
 
         if name.endswith(".py"):
             name = str(Path(name).resolve())
+
         digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
         usable.append(Plugin(name, file, digest, registers[file]))
 
@@ -398,6 +429,7 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
         recorded = []
 
     for plugin in recorded:
+        # It may have been moved, or changed.
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
         if same:
             if plugin.sha256 not in [other.sha256 for other in same]:
@@ -411,8 +443,8 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
 
         if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
             raise UsageError(
-                f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
-                f"imported. Add --import {plugin.name} if you trust its code."
+                f"{run_dir} was trained with the plug-in {plugin.described()}, which "
+                f"is not imported. Add --import {plugin.name} if you trust its code."
             )
 
         if (run_dir, plugin.name) not in _mentioned:
@@ -425,7 +457,15 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
 
 
 def _module(name: str, asked_at: str) -> ModuleType:
-    """Imports a plug-in by its module's name, also from the working directory."""
+    """Imports a plug-in by its module's name, also from the working directory.
+
+    Args:
+        name: such as "my_lab.my_module".
+        asked_at: what names it, for the error.
+
+    Raises:
+        UsageError: if there is no such module.
+    """
     # At the end of the path, a folder hides no other module.
     here = str(Path.cwd())
     if here not in sys.path:
@@ -441,18 +481,27 @@ def _module(name: str, asked_at: str) -> ModuleType:
             raise
 
         raise UsageError(
-            f"{asked_at}: a plug-in must be an importable module or a .py file. Received: "
-            f"{name!r}, but there is no module {error.name!r} here ({here}), among the installed "
-            "packages or on PYTHONPATH."
+            f"{asked_at}: a plug-in must be an importable module or a .py file. "
+            f"Received: {name!r}, but there is no module {error.name!r} here ({here}), "
+            "among the installed packages or on PYTHONPATH."
         ) from error
 
 
 def _file(file: str, asked_at: str) -> ModuleType:
-    """Imports a plug-in by its file."""
+    """Imports a plug-in by its file.
+
+    Args:
+        file: its path.
+        asked_at: what names it, for the error.
+
+    Raises:
+        UsageError: if it doesn't exist, or another plug-in's file has its name.
+    """
     path = Path(file)
     if not path.is_file():
         raise UsageError(
-            f"{asked_at}: a plug-in must be a module or an existing .py file. {received_path(path)}"
+            f"{asked_at}: a plug-in must be a module or an existing .py file. "
+            f"{received_path(path)}"
         )
 
     path = path.resolve()
@@ -468,8 +517,8 @@ def _file(file: str, asked_at: str) -> ModuleType:
     name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(
-            f"{asked_at}: plug-in files must have different names. Received: {path} and "
-            f"{sys.modules[name].__file__}. Rename one."
+            f"{asked_at}: plug-in files must have different names. Received: {path} "
+            f"and {sys.modules[name].__file__}. Rename one."
         )
 
     specification = importlib.util.spec_from_file_location(name, path)
@@ -490,6 +539,9 @@ def blamed(error: BaseException) -> tuple[str, str]:
 
     That is the innermost line of the user's own code, or of any code if the user's
     isn't involved.
+
+    Returns:
+        The place, such as "plugin.py:12", and the error, such as "KeyError: 'a'".
     """
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):

@@ -16,14 +16,19 @@ from tfasr.errors import UsageError, optional_package
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-# How long a scheduler may take to answer.
+# How long a scheduler may take to answer, in seconds.
 _CONNECT_WITHIN_S = 10
 
+# How encrypted addresses begin.
 _ENCRYPTED = ("tls://", "wss://")
+
+# What to do if no scheduler answers.
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
+
+# The warning of a scheduler without encryption.
 _OPEN = (
-    "%s is not encrypted: whoever reaches it can run any code on its workers, as their user. Use a "
-    "tls:// address outside a private network; see docs/studies.md."
+    "%s is not encrypted: whoever reaches it can run any code on its workers, as their "
+    "user. Use a tls:// address outside a private network; see docs/studies.md."
 )
 log = logging.getLogger("tfasr")
 
@@ -36,30 +41,42 @@ class Tls:
     """Files in PEM format that prove who is who, named as Dask's own commands name them.
 
     A file that is None is looked up in Dask's configuration (``distributed.comm.tls``).
+
+    Attributes:
+        ca_file: the authority that signed the certificates of all three sides.
+        cert: this process's certificate.
+        key: the private key of that certificate.
     """
 
-    # The authority that signed the certificates of all three sides.
     ca_file: str | None = None
-    cert: str | None = None  # this process's certificate
-    key: str | None = None  # the private key of that certificate
+    cert: str | None = None
+    key: str | None = None
 
     def security(self, address: str) -> "Security":
-        """Returns Dask's settings for an address; UsageError if they don't fit it."""
+        """Returns Dask's settings for connecting to an address.
+
+        Args:
+            address: the scheduler's, such as "tls://host:8786".
+
+        Raises:
+            UsageError: if a file is missing, or the address takes no files.
+        """
         from distributed import Security
 
         encrypted = address.startswith(_ENCRYPTED)
-        tls_files = {
+        by_name = {
             "tls_ca_file": self.ca_file,
             "tls_client_cert": self.cert,
             "tls_client_key": self.key,
         }
-        tls_files = {
-            name: value for name, value in tls_files.items() if value is not None
-        }
+        # Dask looks up those that it isn't given.
+        tls_files = {name: file for name, file in by_name.items() if file is not None}
+
         if tls_files and not encrypted:
             raise UsageError(
-                "--tls_ca_file, --tls_cert and --tls_key need an encrypted address. Received: "
-                f"{address}. Start scheduler and workers with the same files, and use tls://."
+                "--tls_ca_file, --tls_cert and --tls_key need an encrypted address. "
+                f"Received: {address}. Start scheduler and workers with the same "
+                "files, and use tls://."
             )
 
         if not encrypted:
@@ -68,7 +85,7 @@ class Tls:
         for file in tls_files.values():
             if not Path(file).is_file():
                 raise UsageError(
-                    f"--tls_ca_file, --tls_cert and --tls_key must be files. "
+                    "--tls_ca_file, --tls_cert and --tls_key must be files. "
                     f"Received: {file}, which does not exist."
                 )
 
@@ -78,6 +95,12 @@ class Tls:
 @contextlib.contextmanager
 def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
     """Connects to a Dask scheduler during the block, in which Dask's own log is silent.
+
+    An address without encryption is warned about.
+
+    Args:
+        address: of the scheduler, such as "tls://host:8786".
+        tls: the certificates; all None for an address without encryption.
 
     Raises:
         UsageError: if Dask isn't installed, no scheduler answers, or the certificates
@@ -102,7 +125,7 @@ def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
 
 
 def _connected(address: str, security: "Security") -> "Client":
-    """Returns a client, or raises UsageError within some seconds."""
+    """Returns a client, or raises UsageError within `_CONNECT_WITHIN_S`."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -123,7 +146,10 @@ def _connected(address: str, security: "Security") -> "Client":
 
 
 async def _shake_hands(address: str, security: "Security") -> None:
-    """Connects with a time limit: Dask's client would wait forever for an answer."""
+    """Connects and hangs up again, with a time limit.
+
+    Dask's client would wait forever for an answer.
+    """
     import asyncio
 
     from distributed.comm import connect
@@ -141,6 +167,7 @@ def _cause(error: Exception) -> str:
     # Errors may be their own cause.
     chain: list[BaseException] = []
     cause: BaseException | None = error
+
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__ or cause.__context__
@@ -149,24 +176,26 @@ def _cause(error: Exception) -> str:
     of_tls = [each for each in chain if isinstance(each, ssl.SSLError)]
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return (
-            "whose certificate is not signed by --tls_ca_file. Give the file of the authority that "
-            "signed the scheduler's certificate."
+            "whose certificate is not signed by --tls_ca_file. Give the file of the "
+            "authority that signed the scheduler's certificate."
         )
 
     # The scheduler ends the connection at once, or says UNKNOWN_CA before.
     names = {type(each).__name__ for each in chain}
     if "UNKNOWN_CA" in text or names & {"SSLEOFError", "FatalCommClosedError"}:
         return (
-            "which refused this certificate. Give a --tls_cert with its --tls_key, signed by the "
-            "authority that the scheduler trusts."
+            "which refused this certificate. Give a --tls_cert with its --tls_key, "
+            "signed by the authority that the scheduler trusts."
         )
 
     if of_tls:
         return f"but the --tls_ files can't be used: {of_tls[-1]}. Check which file is which."
+
     if "ssl_context" in text:
         return (
-            "an encrypted address, for which certificates are missing. Give --tls_ca_file, "
-            "--tls_cert and --tls_key, or name them in Dask's configuration."
+            "an encrypted address, for which certificates are missing. Give "
+            "--tls_ca_file, --tls_cert and --tls_key, or name them in Dask's "
+            "configuration."
         )
 
     return f"where no scheduler answers ({type(error).__name__}). {_REMEDY}"

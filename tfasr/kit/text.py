@@ -17,22 +17,29 @@ from typing import IO
 from tfasr.errors import UsageError
 from tfasr.kit.files import opened
 
+# The first bytes of a file that gzip wrote (RFC 1952, section 2.3.1).
 _GZIP = b"\x1f\x8b"
 
-# Bytes of the longest line; a transcript of a day of speech is shorter.
+# The most bytes of a line, 1 MiB; a transcript of a day of speech is shorter.
 _LONGEST_LINE = 1 << 20
 
+# The first bytes of a text that Windows' editors saved as "Unicode".
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def text_lines(
     path: str | Path, remedy: str = "", *, most_bytes: int | None = None
 ) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file, without their ends; see `encoded_lines`.
+    """Yields the lines of a UTF-8 text file, without their ends.
+
+    Args:
+        path: the file.
+        remedy: what to do about a file that can't be read.
+        most_bytes: the limit for a file from somebody else, see `encoded_lines`.
 
     Raises:
-        UsageError: with the path, the line and the ``remedy``, if the file can't be read or
-            isn't UTF-8.
+        UsageError: with the path, the line and the ``remedy``, if the file can't be
+            read or isn't UTF-8.
     """
     lines = encoded_lines(path, remedy, most_bytes=most_bytes)
     for number, line in enumerate(lines, start=1):
@@ -72,12 +79,15 @@ def encoded_lines(
         with _open(path, most_bytes) as file:
             if file.peek(len(_GZIP)).startswith(_GZIP):
                 file = io.BufferedReader(gzip.GzipFile(fileobj=file))
+
+            # A compressed file may be a thousand times longer than its size on disk.
             for line in _as_utf_8(file):
                 read_bytes += len(line)
                 if len(line) > _LONGEST_LINE:
                     raise OSError(
                         f"one of its lines has more than {_LONGEST_LINE} bytes"
                     )
+
                 if most_bytes is not None and read_bytes > most_bytes:
                     raise OSError(
                         f"it has more than {most_bytes} bytes once decompressed"

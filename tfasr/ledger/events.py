@@ -1,5 +1,9 @@
-"""The append-only record of a run: ``events.jsonl``, one JSON object per line with
-mllog's keys.
+"""The append-only record of a run: ``events.jsonl``, JSON lines with mllog's keys.
+
+Training and `tfasr.Recorder` write it with `Ledger`; everything that tfasr says about a
+run later (`tfasr.tta`, `tfasr.reports`, `tfasr.verifying`) begins with `read_ledger`.
+This module knows lines, hashes and disks; `tfasr.ledger.schema` knows what the values
+are, `tfasr.ledger.timeline` what follows from them.
 
 Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``,
 where ``event_type`` is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. Every line's
@@ -42,8 +46,7 @@ that was published earlier.
   the scores.
 - at the end of a finished run, ``traces`` of its last session and ``checkpoints``.
 - ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal,
-  "interrupted"
-  (the last two with ``reason``).
+  "interrupted" (the last two with ``reason``).
 
 If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost
 work.
@@ -82,19 +85,32 @@ from tfasr.ledger import schema
 # Increase this if older versions of tfasr would misread the events: they reject newer
 # formats.
 LEDGER_FORMAT = 2
+
+# A killed process is known to have run up to so many seconds before its end.
 HEARTBEAT_S = 1.0
+
+# Lines that are parsed in one call. More don't make it faster, and if one of them is
+# damaged, all of them are parsed again to find it.
 _LINES_AT_ONCE = 2000
+
 _FIELD = b',"chain":"'
 _HASH_BYTES = 16  # 128 bits: nobody can make two ledgers with the same last hash
-_FIELD_BYTES = len(_FIELD) + 2 * _HASH_BYTES + len('"}')
+_FIELD_BYTES = len(_FIELD) + 2 * _HASH_BYTES + len('"}')  # of a whole field
+
+# The smallest unit of a disk. What a power loss replaces by zeros consists of these.
 _SECTOR_BYTES = 512
+
+# How a ledger begins if json wrote its first line, or orjson.
+_STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
 
 
 @dataclass(frozen=True)
 class LedgerContent:
+    """What a ledger on disk holds."""
+
     events: list[dict[str, Any]]  # in file order, without ``chain``
     cut: bool  # whether a crash damaged the end, which is then missing here
-    chain: str | None  # the last line's hash; None if an older tfasr wrote it
+    chain: str | None  # the last line's hash; None if the lines have none
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
@@ -102,73 +118,111 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     A killed process leaves at most its last line incomplete. A power loss may also
     replace lines since the last `Ledger.sync` by zeros; events are read up to the first
-    of these. ``path`` is ``events.jsonl`` or the run folder that holds it. Raises
-    FileNotFoundError if there is no ledger; UsageError if a line was damaged, removed
-    or moved, or a newer tfasr wrote the ledger.
+    of these.
+
+    Example:
+        ::
+
+            events = tfasr.read_events("runs/small")
+            losses = [e["value"]["loss"] for e in events if e["key"] == "train_step"]
+
+    Args:
+        path: ``events.jsonl`` or the run folder that holds it.
+
+    Raises:
+        FileNotFoundError: if there is no ledger.
+        UsageError: if a line was damaged, removed or moved, or a newer tfasr wrote the
+            ledger.
     """
     return read_ledger(path).events
 
 
 def read_ledger(path: str | Path) -> LedgerContent:
-    """Reads a ledger like `read_events`, plus its last hash and whether its end was lost."""
+    """Reads a ledger like `read_events`, plus its last hash and whether its end was lost.
+
+    Args:
+        path: ``events.jsonl`` or the run folder that holds it.
+
+    Raises:
+        FileNotFoundError: if there is no ledger.
+        UsageError: as `read_events` does.
+    """
     path = Path(path)
-    path = path / files.EVENTS_FILE if path.is_dir() else path
+    if path.is_dir():
+        path = path / files.EVENTS_FILE
     if not path.is_file():
         raise FileNotFoundError(
-            f"A run folder must hold {files.EVENTS_FILE}. Received: {path}, which does not exist. "
-            "Name the --run_dir of tfasr train."
+            f"A run folder must hold {files.EVENTS_FILE}. Received: {path}, which does "
+            "not exist. Name the --run_dir of tfasr train."
         )
 
     parsed = _whole_lines(_content(path), path, goes_on=False)
     lines = parsed.lines
+    chain = None
+    # Without hashes, the last line may be incomplete.
+    may_end_at = len(lines) - 1
+    if parsed.chained:
+        chain = parsed.head.decode()
+        may_end_at = len(lines) + 1  # `_whole_lines` has left an incomplete one out
+
     events = []
-    # Without hashes, the last line may be incomplete. With them, `_whole_lines` has
-    # left it out.
-    may_end_at = len(lines) + 1 if parsed.chained else len(lines) - 1
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
         events += _whole_block(block) or _line_by_line(block, path, first, may_end_at)
 
-    cut = parsed.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
-    return LedgerContent(events, cut, parsed.head.decode() if parsed.chained else None)
+    filled = sum(map(bool, map(bytes.strip, lines)))
+    return LedgerContent(events, parsed.cut or len(events) < filled, chain)
 
 
 def _content(path: Path) -> bytes:
+    """Returns a ledger's bytes; UsageError if it is no file or too large."""
     try:
         return files.read_bytes(path)
     except UsageError as error:
         raise UsageError(
-            f"A ledger must be a file that fits into memory. {error} Name another run, or restore "
-            "the file from a copy."
+            f"A ledger must be a file that fits into memory. {error} Name another run, "
+            "or restore the file from a copy."
         ) from None
 
 
 @dataclass(frozen=True)
 class _Lines:
+    """A ledger's bytes, split into lines whose hashes hold."""
+
     lines: list[bytes]  # one event each, without ``chain``
     end: int  # length in bytes up to the end of the last complete line
     cut: bool  # whether an incomplete line follows
-    chained: bool
+    chained: bool  # whether the last lines have hashes
     head: bytes  # the last line's hash, from which the next one's is computed
 
 
 def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
     """Splits a ledger into lines; raises UsageError for damage or a newer format.
 
-    Without ``goes_on``, ``head`` stays empty for a ledger without hashes, to save time.
+    Args:
+        content: the file's bytes.
+        path: the file, for messages.
+        goes_on: whether lines will be appended. Without it, ``head`` stays empty for a
+            ledger without hashes, to save time.
     """
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)
     lines = content[:before_zeros].split(b"\n")
     end = before_zeros - len(lines[-1])
+
+    # Lines before the first chained one are of a ledger without hashes, resumed later.
     first = len(lines)
     if _FIELD in content:  # faster than checking each line
         first = next((n for n, line in enumerate(lines) if _is_chained(line)), first)
-    last = b""
+
+    cut = before_zeros < len(content)
     if first < len(lines):
-        last = lines.pop()  # the incomplete line that a crash left, or b""
+        incomplete = lines.pop()  # what a crash left of a line, or b""
+        cut = cut or bool(incomplete)
+
+    chained = first < len(lines)
     head = b""
-    if goes_on or first < len(lines):
+    if goes_on or chained:
         start = sum(map(len, lines[:first])) + first
         head = _hash(b"", content[: min(start, end)])
 
@@ -177,34 +231,40 @@ def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
         text = line[:-_FIELD_BYTES]
         head = _hash(head, text)
         if line[-_FIELD_BYTES:] != _FIELD + head + b'"}':
-            raise _damaged(
-                path, index + 1, "its hash does not follow from the line before"
-            )
+            cause = "its hash does not follow from the line before"
+            raise _damaged(path, index + 1, cause)
+
         lines[index] = text + b"}"
 
-    cut = bool(last) or before_zeros < len(content)
-    return _Lines(lines, end, cut, first < len(lines), head)
+    return _Lines(lines, end, cut, chained, head)
 
 
 def _hash(before: bytes, text: bytes) -> bytes:
+    """Returns a line's ``chain`` from the previous one and the line's bytes before it."""
     return blake2b(before + text, digest_size=_HASH_BYTES).hexdigest().encode()
 
 
 def _damaged(path: Path, line: int, cause: str) -> UsageError:
     return UsageError(
-        f"Line {line} of {path} is damaged: {cause}. It was changed, or lines before it were "
-        "changed, removed or moved. Nothing was deleted. Restore the file from a copy, or keep its "
-        f"first {line - 1} lines (head -n {line - 1}): training then continues from a checkpoint "
-        "that they cover."
+        f"Line {line} of {path} is damaged: {cause}. It was changed, or lines before it "
+        "were changed, removed or moved. Nothing was deleted. Restore the file from a "
+        f"copy, or keep its first {line - 1} lines (head -n {line - 1}): training then "
+        "continues from a checkpoint that they cover."
     )
 
 
 def _check_version(content: bytes, path: Path) -> None:
+    """Raises UsageError for sessions of a newer format, or of this one without hashes.
+
+    Without this check, a ledger from which someone removed all hashes would pass.
+    """
     at = -1
     while (at := content.find(b'"session_start"', at + 1)) >= 0:
-        end = content.find(b"\n", at)
         first = content.rfind(b"\n", 0, at) + 1
-        line = content[first : end if end >= 0 else None]
+        end = content.find(b"\n", at)
+        is_whole = end >= 0
+        line = content[first:end] if is_whole else content[first:]
+
         version = 0
         readable = True
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -213,85 +273,122 @@ def _check_version(content: bytes, path: Path) -> None:
 
         if not readable:
             raise UsageError(
-                f"{path} has version {version} of the ledger format, but this tfasr reads versions "
-                f"up to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+                f"{path} has version {version} of the ledger format, but this tfasr "
+                f"reads versions up to {LEDGER_FORMAT}. Update it: pip install "
+                "--upgrade tfasr."
             )
 
-        if version == LEDGER_FORMAT and end >= 0 and not _is_chained(line):
-            raise _damaged(path, content.count(b"\n", 0, at) + 1, "its hash is missing")
+        if version == LEDGER_FORMAT and is_whole and not _is_chained(line):
+            raise _damaged(path, _line_number(content, at), "its hash is missing")
 
 
 def _is_chained(line: bytes) -> bool:
+    """Whether a line ends with a field ``chain``; its hash may still be wrong."""
     return line[-_FIELD_BYTES : len(_FIELD) - _FIELD_BYTES] == _FIELD
 
 
+def _line_number(content: bytes, at: int) -> int:
+    return content.count(b"\n", 0, at) + 1
+
+
 def _before_zeros(content: bytes, path: Path) -> int:
-    # No event contains a zero byte. A file system may extend a file before it writes
-    # the data, one or more sectors at a time. Nothing after such a gap was synced
-    # either.
+    """Returns up to which byte a ledger can be read: up to the first line with zeros.
+
+    No event contains a zero byte. But a file system may extend a file before it writes
+    the data, one or more sectors at a time, so a power loss can leave gaps of zeros
+    behind what was synced.
+
+    Raises:
+        UsageError: if the zeros are no such gap: they are not whole sectors, or a later
+            line proves that the replaced bytes had reached the disk.
+    """
     gap = content.find(b"\0")
     if gap < 0:
         return len(content)
+
     line_start = content.rfind(b"\n", 0, gap) + 1
     behind = content[gap:].lstrip(b"\0")
-    end = len(content) - len(behind)
-    later = [
-        event for line in behind.split(b"\n") if (event := _event_in(line)) is not None
-    ]
-    of_sectors = (
-        gap == line_start or not gap % _SECTOR_BYTES
-    ) and not end % _SECTOR_BYTES
-    if behind and not (of_sectors and max(map(_synced_bytes, later), default=0) <= gap):
-        raise _damaged(path, content.count(b"\n", 0, gap) + 1, "it has zero bytes")
+    if not behind:
+        return line_start
+
+    gap_end = len(content) - len(behind)
+    starts_like_one = gap == line_start or gap % _SECTOR_BYTES == 0
+    of_sectors = starts_like_one and gap_end % _SECTOR_BYTES == 0
+
+    later = filter(None, map(_event_in, behind.split(b"\n")))
+    if not of_sectors or max(map(_synced_bytes, later), default=0) > gap:
+        raise _damaged(path, _line_number(content, gap), "it has zero bytes")
+
     return line_start
 
 
 def _synced_bytes(event: dict[str, Any]) -> int:
+    """Returns how much of the file was on disk before an event; 0 if it doesn't say."""
     about = event.get("metadata")
-    synced = about.get("synced_bytes") if isinstance(about, dict) else None
-    return synced if isinstance(synced, int) else 0
+    if not isinstance(about, dict):
+        return 0
+
+    synced = about.get("synced_bytes")
+    if not isinstance(synced, int):
+        return 0
+
+    return synced
 
 
 def _event_in(line: bytes) -> dict[str, Any] | None:
+    """Parses a line; returns None if it is not an event."""
     with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line)
-        return event if _is_event(event) else None
+        if _is_event(event):
+            return event
 
     return None
 
 
-_STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
-
-
 def is_ledger(path: Path) -> bool:
-    """Whether a file starts like a ledger; also true if a killed process wrote less
-    than that.
+    """Whether a file starts like a ledger.
+
+    It also does if a killed process wrote less than that.
     """
     with contextlib.suppress(OSError, UsageError), files.opened(path, None) as file:
         content = file.read(len(_STARTS[0])).rstrip(b"\0")
-        return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
+        return any(
+            content.startswith(start) or start.startswith(content) for start in _STARTS
+        )
 
     return False
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
-    """Returns the value of a ledger's last event with a key, or None, parsing only that
-    event.
+    """Returns the value of a ledger's last event with a key, or None.
+
+    It parses only that event.
     """
     return next(values_of(run_dir, key), None)
 
 
 def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
-    """Yields the values of a ledger's events with a key, last first, parsing only those
-    events.
+    """Yields the values of a ledger's events with a key, last first.
 
-    Values of a wrong type are left out.
+    It parses only those events, so it is fast for keys that are rare. Values of a wrong
+    type are left out.
+
+    Args:
+        run_dir: the run's folder, which may lack a ledger.
+        key: the key, such as "session_start".
+
+    Raises:
+        UsageError: if a newer tfasr wrote the ledger.
     """
     path = Path(run_dir) / files.EVENTS_FILE
-    content = _content(path) if path.is_file() else b""
+    if not path.is_file():
+        return
+
+    content = _content(path)
     _check_version(content, path)
+    quoted = f'"{key}"'.encode()
     end = content.rfind(b"\n") + 1  # the rest is a line that a crash cut off
-    while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
+    while (at := content.rfind(quoted, 0, end)) >= 0:
         end = content.rfind(b"\n", 0, at) + 1
         event = _event_in(content[end : content.index(b"\n", at)])
         if event is not None and event["key"] == key and not schema.wrong_event(event):
@@ -299,27 +396,47 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns the `Ledger.mark` of a ledger on disk; None before the first step."""
+    """Returns the `Ledger.mark` of a ledger on disk; None before the first step.
+
+    Before that, a run may begin again from nothing, so its ledger may be replaced.
+    """
     path = Path(run_dir) / files.EVENTS_FILE
-    content = _content(path) if path.is_file() else b""
+    if not path.is_file():
+        return None
+
+    content = _content(path)
     if b'"train_step"' not in content:
         return None
+
     parsed = _whole_lines(content, path)
     return {"chain": parsed.head.decode(), "bytes": parsed.end}
 
 
 def chain_of(path: Path) -> list[str]:
-    """Returns each line's hash (``chain``); "" for lines without one."""
-    lines = _content(path).split(b"\n")[:-1]
-    digits = slice(-2 * _HASH_BYTES - 2, -2)
-    return [
-        line[digits].decode(errors="replace") if _is_chained(line) else ""
-        for line in lines
-    ]
+    """Returns each line's hash (``chain``); "" for lines without one.
+
+    An incomplete last line is left out. The hashes aren't checked: `read_events` does.
+    """
+    hashes = []
+    for line in _content(path).split(b"\n")[:-1]:
+        digits = b""
+        if _is_chained(line):
+            digits = line[-2 * _HASH_BYTES - len('"}') : -len('"}')]
+
+        hashes.append(digits.decode(errors="replace"))
+
+    return hashes
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
-    """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`."""
+    """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`.
+
+    As each line's hash covers all lines before it, they are the same too.
+
+    Args:
+        run_dir: the run's folder.
+        mark: what `Ledger.mark` or `ledger_mark` returned earlier.
+    """
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
         with files.opened(Path(run_dir) / files.EVENTS_FILE, None) as file:
@@ -330,30 +447,47 @@ def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    # Parses a block at once; returns None if one of its lines is not an event.
+    """Parses many lines at once; returns None if one of them is not an event."""
     lines = [line for line in lines if line.strip()]
     text = b"[%s]" % b",".join(lines)
     try:
-        try:
-            events = orjson.loads(text)
-        except ValueError:
-            # slower, but accepts NaN, the loss of a diverged run
-            events = json.loads(text)
+        events = _parsed(text)
     except ValueError:
         return None
 
-    return events if len(events) == len(lines) and all(map(_is_event, events)) else None
+    if len(events) != len(lines) or not all(map(_is_event, events)):
+        return None
+
+    return events
+
+
+def _parsed(text: bytes) -> Any:
+    """Parses JSON fast, or slower if it contains NaN, the loss of a diverged run."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _line_by_line(
     lines: list[bytes], path: Path, before: int, may_end_at: int
 ) -> list[dict[str, Any]]:
-    # Slower than `_whole_block`, but it finds the bad line. Events may end at a bad
-    # line if its number is ``may_end_at`` or higher.
+    """Parses lines like `_whole_block`, but slower, and finds the bad one.
+
+    Args:
+        lines: some of a ledger's lines.
+        path: the ledger, for messages.
+        before: how many lines precede these.
+        may_end_at: from this line's number on, a bad line ends the events.
+
+    Raises:
+        UsageError: naming a bad line before that one.
+    """
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
             continue
+
         try:
             event = json.loads(line)
             if not _is_event(event):
@@ -361,8 +495,10 @@ def _line_by_line(
         except ValueError as error:
             if number >= may_end_at:
                 break
+
             raise UsageError(
-                f"Line {number} of {path} is not an event: {error}. Restore the file from a copy."
+                f"Line {number} of {path} is not an event: {error}. Restore the file "
+                "from a copy."
             ) from None
 
         events.append(event)
@@ -371,18 +507,25 @@ def _line_by_line(
 
 
 def _is_event(event: Any) -> bool:
+    """Whether a JSON value has what every event needs; its types may still be wrong."""
     return isinstance(event, dict) and "key" in event and "time_ms" in event
 
 
 def _written(event: dict[str, Any]) -> bytes:
-    # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't
-    # allow.
+    """Returns an event as JSON.
+
+    NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
+    """
+    # orjson rejects what json accepts, such as numbers as keys, and writes null for
+    # NaN. Both are rare, so json does them again.
     text = b"null"
-    # Json accepts more than orjson, such as numbers as keys.
     with contextlib.suppress(TypeError):
         text = orjson.dumps(event)
-    # orjson writes null for NaN; json keeps the difference.
-    return json.dumps(event).encode() if b"null" in text else text
+
+    if b"null" in text:
+        return json.dumps(event).encode()
+
+    return text
 
 
 class Ledger:
@@ -392,11 +535,25 @@ class Ledger:
     line being written. After `sync`, all events so far also survive a power loss. A
     lock keeps a second process from writing the same run.
 
+    Example:
+        ::
+
+            ledger = Ledger("runs/small")
+            ledger.begin_session(resumed_from_step=None)
+            with ledger.interval("epoch", epoch_num=1):
+                ledger.write(TrainStep(loss=2.5, train_s=0.1), epoch_num=1, step=1)
+
+            ledger.close()
+
     Args:
         run_dir: an existing folder.
         session: 0 for a new run, one more than the last session for a resumed one.
         file: the ledger's name in the folder; each worker of a cluster writes a
             separate file.
+
+    Attributes:
+        alive_until_ms: wall clock, in ms since 1970, of the previous session's last
+            heartbeat; None in a new run.
 
     Raises:
         UsageError: if another process is writing this run.
@@ -412,8 +569,8 @@ class Ledger:
         self._owner = os.getpid()
         self._file = self._path.open("a+b", buffering=0)
         refusal = (
-            f"Another process is writing the run {self.run_dir}. Wait for it, stop it, or choose "
-            "another --run_dir."
+            f"Another process is writing the run {self.run_dir}. Wait for it, stop it, "
+            "or choose another --run_dir."
         )
         try:
             files.take_lock(self._file.fileno(), self._path, refusal)
@@ -424,12 +581,15 @@ class Ledger:
 
         # So that a new ledger's name survives a power loss.
         files.sync_folder(self.run_dir)
-        # The next event records it as synced_bytes.
+
+        # What the last `sync` wrote, until the next event records it.
         self._synced_bytes: int | None = None
+
         self._heartbeat = self.run_dir / files.HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
             self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
+
         self._closed = threading.Event()
         # Only the run's own ledger has a heartbeat.
         self._beats = file == files.EVENTS_FILE
@@ -452,21 +612,33 @@ class Ledger:
         event_type: str = "POINT_IN_TIME",
         **metadata: Any,
     ) -> None:
-        """Appends an event; ``value`` and ``metadata`` must be JSON values.
+        """Appends an event, with the wall clock's time and the monotonic clock's.
 
-        Raises TypeError if the value isn't of the key's type in `tfasr.ledger.schema`.
+        Args:
+            key: what happened, such as "eval_accuracy".
+            value: a JSON value of the key's type, None if it is unknown.
+            event_type: "INTERVAL_START", "INTERVAL_END" or "POINT_IN_TIME".
+            **metadata: JSON values that say what it is about, such as ``step=3``.
+
+        Raises:
+            TypeError: if the value isn't of the key's type in `tfasr.ledger.schema`.
         """
         if self.inherited:
             return
+
         problem = schema.wrong(key, value)
         if problem is not None:
             raise TypeError(f"An event can't be written: {problem}.")
+
         with self._mutex:
             if not self._is_whole:
                 self._continue()
+
             clock = {"session": self.session, "mono_s": round(time.monotonic(), 6)}
             if self._synced_bytes is not None:
-                clock["synced_bytes"], self._synced_bytes = self._synced_bytes, None
+                clock["synced_bytes"] = self._synced_bytes
+                self._synced_bytes = None
+
             line = {
                 "namespace": "",
                 "time_ms": int(time.time() * 1000),
@@ -475,9 +647,7 @@ class Ledger:
                 "value": value,
                 "metadata": {**metadata, **clock},
             }
-            text = _written(line)[:-1]
-            head = _hash(self._head, text)
-            self._append(text + _FIELD + head + b'"}\n', head)
+            self._append(_written(line)[:-1])  # without "}", as ``chain`` follows
             if self._beat is None and self._beats:
                 self._touch()
                 self._beat = threading.Thread(
@@ -486,25 +656,35 @@ class Ledger:
                 self._beat.start()
 
     def write(self, value: Any, **metadata: Any) -> None:
-        """Appends an instance of a dataclass in `tfasr.ledger.schema`, under its key."""
+        """Appends an instance of a dataclass in `tfasr.ledger.schema`, under its key.
+
+        Args:
+            value: the instance, such as a `TrainStep`.
+            **metadata: as in `event`.
+        """
         self.event(schema.KEYS[type(value)], schema.to_json(value), **metadata)
 
     def _continue(self) -> None:
-        # First removes incomplete lines that a crash, a full disk or a signal left.
+        """Removes what a crash, a full disk or a signal left after the last whole line."""
         self._file.seek(0)
         content = self._file.read()
         parsed = _whole_lines(content, self._path)
         if parsed.end < len(content):
             os.ftruncate(self._file.fileno(), parsed.end)
+
         self._head = parsed.head
         self._bytes = parsed.end
         self._is_whole = True
 
-    def _append(self, line: bytes, head: bytes) -> None:
-        # Called in every step: using `named_in_errors` here would double its time.
+    def _append(self, text: bytes) -> None:
+        """Writes a line, given without its hash and its end."""
+        head = _hash(self._head, text)
+        line = text + _FIELD + head + b'"}\n'
+
         # Until the line is written; a signal may interrupt this anywhere.
         self._is_whole = False
         rest = line
+        # Called in every step: using `named_in_errors` here would double its time.
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
@@ -512,81 +692,118 @@ class Ledger:
             files.name_in_error(error, self._path)
             raise
 
-        self._head, self._bytes = head, self._bytes + len(line)
+        self._head = head
+        self._bytes += len(line)
         self._is_whole = True
 
     @property
     def inherited(self) -> bool:
-        """Whether this object is a copy in a forked process, which writes nothing."""
+        """Whether this object is a copy in a forked process, which writes nothing.
+
+        Otherwise both processes would write from the same position and hash.
+        """
         return os.getpid() != self._owner
 
     def mark(self) -> dict[str, Any]:
-        """Returns the last line's hash and the ledger's length, for `ledger_covers`."""
+        """Returns the last line's hash and the ledger's length, for `ledger_covers`.
+
+        Example:
+            ::
+
+                {"chain": "9f86d081884c7d659a2feaa0c55ad015", "bytes": 4096}
+        """
         return {"chain": self._head.decode(), "bytes": self._bytes}
 
     def begin_session(
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
-        """Writes ``session_start``, each process's first event, with `declaration`'s
-        result.
+        """Writes ``session_start``, each process's first event.
+
+        Args:
+            resumed_from_step: the step of the checkpoint that training continues from.
+            declared: what `tfasr.ledger.declared.declaration` returned.
+            **metadata: what else is known of the process, such as ``process_age_s``.
         """
+        alive_until_ms = None
+        if self.session:
+            alive_until_ms = self.alive_until_ms
+
         value = schema.SessionStart(
             session=self.session,
             resumed_from_step=resumed_from_step,
-            alive_until_ms=self.alive_until_ms if self.session else None,
+            alive_until_ms=alive_until_ms,
             ledger_format=LEDGER_FORMAT,
             declared=declared,
         )
         self.write(value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
-        """Waits until all events are on disk; RunError if the file was removed or replaced."""
+        """Waits until all events are on disk.
+
+        Raises:
+            RunError: if the file was removed, replaced or cut meanwhile.
+        """
         if self.inherited:
             return
+
         with self._mutex, files.named_in_errors(self._path):
             if not self._is_whole:
                 self._continue()
+
             os.fsync(self._file.fileno())
             self._synced_bytes = self._bytes
 
-        about = os.fstat(self._file.fileno())
-        with contextlib.suppress(OSError):
-            # A rotation of logs (copytruncate) leaves the file in its place, but cuts
-            # it.
-            if (
-                os.path.samestat(about, self._path.stat())
-                and about.st_size >= self._bytes
-            ):
-                return
+        if not self._is_in_place():
+            raise RunError(
+                f"{self._path} was removed, replaced or cut while the run was writing "
+                "it, so its record is gone. Restore the file and continue with "
+                "--resume, or start again in an empty folder."
+            )
 
-        raise RunError(
-            f"{self._path} was removed, replaced or cut while the run was writing it, so its "
-            "record is gone. Restore the file and continue with --resume, or start again in an "
-            "empty folder."
-        )
+    def _is_in_place(self) -> bool:
+        """Whether the file still has its name and everything that was written."""
+        about = os.fstat(self._file.fileno())
+        try:
+            named = self._path.stat()
+        except OSError:
+            return False
+
+        # A rotation of logs (copytruncate) leaves the file in its place, but cuts it.
+        return os.path.samestat(about, named) and about.st_size >= self._bytes
 
     def start(self, name: str, **metadata: Any) -> None:
+        """Writes the event ``<name>_start``, at which an interval begins."""
         self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
 
     def stop(self, name: str, **metadata: Any) -> None:
+        """Writes the event ``<name>_stop``, at which an interval ends."""
         self.event(f"{name}_stop", event_type="INTERVAL_END", **metadata)
 
     @contextlib.contextmanager
     def interval(self, name: str, **metadata: Any) -> Iterator[None]:
-        """Writes the start and stop of ``name`` around a block; no stop if the block
-        raises.
+        """Writes the start and stop of ``name`` around a block.
+
+        It writes no stop if the block raises: that interval lasts until the session's
+        end.
         """
         self.start(name, **metadata)
         yield
         self.stop(name, **metadata)
 
     def close(self) -> None:
+        """Ends the heartbeat and releases the lock; may be called again.
+
+        It doesn't wait for the disk: call `sync` before, if the events must survive a
+        power loss.
+        """
         self._closed.set()
         if self._beat is not None and not self.inherited:
             self._beat.join()
+
         # If the last line could not be written, `event` has already reported it.
         if self._file.closed:
             return
+
         files.forget_lock(self._file.fileno())
         with contextlib.suppress(OSError):
             self._file.close()

@@ -1,4 +1,10 @@
-"""Where the time went: every second of a run in exactly one named interval."""
+"""Where the time went: every microsecond of a run in exactly one named interval.
+
+This module turns a ledger's events into times: first a clock that all sessions of the
+run share (`clock_us`), then pieces of it, each of one interval (`interval_pieces`).
+`tfasr.ledger.timeline.Timeline` calls these functions and caches what they return;
+other code should ask it.
+"""
 
 import bisect
 import math
@@ -10,11 +16,20 @@ from typing import Any
 import numpy as np
 
 Event = dict[str, Any]
-_ABSENT = object()
-# In microseconds, sums of such times still fit into 64 bits.
+"""A line of a ledger, see `tfasr.ledger.events`."""
+
+Piece = tuple[str, int, int]
+"""An interval's name, and when it began and ended, in microseconds of the run's clock."""
+
+# 31 700 years. In microseconds, sums of such times still fit into 64 bits.
 _LONGEST_S = 1e12
+
+# The largest integer that can become a float.
 _LARGEST = int(np.finfo(float).max)
-_LARGEST_EPOCH = 2**53
+
+_LARGEST_EPOCH = 2**53  # whole numbers up to here are exact as floats
+_LARGEST_AMOUNT = 1e15  # of anything that a step counts
+
 INTERVALS = (
     "init", "compile", "input_wait", "train", "exchange", "wait", "averaging", "swap",
     "eval_forward", "decode", "eval_wait", "checkpoint", "sentences", "logging",
@@ -30,12 +45,15 @@ INTERVALS = (
 - all others: between their start and stop events; if two are open, the one opened last counts.
   ``init`` includes the process's time before its first event, if the ledger records it.
 """
+CODES = {name: code for code, name in enumerate(INTERVALS)}
+"""The number by which arrays refer to an interval: its place in `INTERVALS`."""
+
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 """The intervals in which training waits for an evaluation."""
 WORKERS = ("exchange", "wait")
 """The intervals of training in rounds: weights are exchanged; the chief waits for workers."""
-Piece = tuple[str, int, int]
-CODES = {name: code for code, name in enumerate(INTERVALS)}
+
+# The intervals that have events for their start and their stop.
 _BRACKETED = {
     "init",
     *WORKERS,
@@ -45,14 +63,18 @@ _BRACKETED = {
     "sentences",
     "logging",
 }
+
+# What each of these events is: ``decode_stop`` is ("decode", "stop").
 _EDGES = {
     f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")
 }
+
 # Lost work may start at these (see `lost_ranges`), so a step's time must not extend
 # before them.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# From last to first: the step itself ends at its event; the wait for its batch comes
-# before.
+
+# A step's intervals and the fields with their seconds. From last to first: the step
+# itself ends at its event; the wait for its batch comes before.
 _STEP_PARTS = (
     ("train", "train_s"),
     ("compile", "compile_s"),
@@ -61,28 +83,46 @@ _STEP_PARTS = (
 
 
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an event's metadata; {} if it is missing or no object.
+
+    Events of other programs may have anything there.
+    """
     about = event.get("metadata")
-    return about if isinstance(about, dict) else {}
+    if isinstance(about, dict):
+        return about
+
+    return {}
 
 
 def evaluated_epoch(about: Mapping[str, Any]) -> Any:
-    """Returns an evaluation's epoch from its metadata, such as 2.5 in the middle of the
-    third.
+    """Returns an evaluation's epoch from its metadata.
+
+    It is 2.5 in the middle of the third, and an integer at the end of an epoch.
     """
     at = about.get("at_epoch")
     if type(at) not in (int, float) or not abs(at) < _LARGEST_EPOCH:
         return about.get("epoch_num")
-    return at if at % 1 else int(at)
+
+    if at % 1:
+        return at
+
+    return int(at)
 
 
 def evaluation_place(epoch: float) -> dict[str, Any]:
     """Returns the metadata of an evaluation's events, which `evaluated_epoch` reads.
 
-    ``epoch`` is an int if a run evaluates only at the ends of its epochs, otherwise a
-    float.
+    Example:
+        >>> evaluation_place(2.5)
+        {'epoch_num': 3, 'at_epoch': 2.5}
+
+    Args:
+        epoch: an int if a run evaluates only at the ends of its epochs, otherwise a
+            float.
     """
     if isinstance(epoch, int):
         return {"epoch_num": epoch}
+
     return {"epoch_num": math.ceil(epoch), "at_epoch": epoch}
 
 
@@ -90,13 +130,18 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
     """Returns the index range of each session, the events written by one process.
 
     A session starts at ``session_start`` or where the metadata's ``session`` changes.
+
+    Args:
+        keys: the key of each event.
+        about: the metadata of each.
     """
-    numbers = [facts.get("session", 0) for facts in about]
     starts = [index for index, key in enumerate(keys) if key == "session_start"]
+    numbers = [facts.get("session", 0) for facts in about]
     if numbers and numbers.count(numbers[0]) != len(numbers):
         starts += [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1]]
-    ends = sorted({0, *starts, len(numbers)})
-    return [range(first, end) for first, end in zip(ends, ends[1:], strict=False)]
+
+    bounds = sorted({0, *starts, len(numbers)})
+    return [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def clock_us(
@@ -113,6 +158,11 @@ def clock_us(
     was set back in between, it can't show whether the two processes overlapped, and the
     whole age of the next one counts.
 
+    Args:
+        events: all events of the run.
+        about: the metadata of each.
+        sessions: their indices by session, see `session_ranges`.
+
     Raises:
         ValueError: naming the event, if one has no usable time.
     """
@@ -120,20 +170,21 @@ def clock_us(
     begins: list[int] = []
     for session in sessions:
         first = events[session.start]
-        begins.append(0)
         age = _age_us(first)
+        begin = 0
         if clock:
             last = events[session.start - 1]
             silence = _alive_after_us(last, first)
+            begin = clock[-1] + silence
             apart = round(_wall_us(first) - _wall_us(last))
             if apart >= 0:
                 # A process created before the previous session's end counts from that
                 # end.
                 age = min(age, max(0, apart - silence))
 
-            begins[-1] = clock[-1] + silence
-
-        clock.extend((begins[-1] + age + _session_us(events, about, session)).tolist())
+        times = begin + age + _session_us(events, about, session)
+        begins.append(begin)
+        clock.extend(times.tolist())
 
     return clock, begins
 
@@ -141,34 +192,52 @@ def clock_us(
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
 ) -> np.ndarray:
-    monotonic_s = [
-        facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]
-    ]
-    if _ABSENT in monotonic_s:
-        times = [round(_wall_us(events[index])) for index in session]
+    """Returns the microseconds from a session's first event to each of its events.
+
+    Args:
+        events: all events of the run.
+        about: the metadata of each.
+        session: the indices of the session's events.
+    """
+    facts = about[session.start : session.stop]
+    if all("mono_s" in each for each in facts):
+        readings_s = [
+            _number(events[index], "mono_s", each["mono_s"], _LONGEST_S)
+            for index, each in zip(session, facts, strict=True)
+        ]
+        times = np.rint(np.array(readings_s, dtype=float) * 1e6).astype(np.int64)
     else:
-        for index, reading in zip(session, monotonic_s, strict=True):
-            _number(events[index], "mono_s", reading, _LONGEST_S)
-        times = np.rint(np.array(monotonic_s, dtype=float) * 1e6).astype(np.int64)
+        times_us = [round(_wall_us(events[index])) for index in session]
+        times = np.array(times_us, dtype=np.int64)
 
     # Threads may write events in another order than they read the clock.
-    return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
+    return np.maximum.accumulate(times) - times[0]
 
 
 def _age_us(start: Event) -> int:
+    """Returns how long a process had existed at its ``session_start``; 0 if unknown."""
     age_s = metadata(start).get("process_age_s")
     if age_s is None:
         return 0
+
     return max(0, round(_number(start, "process_age_s", age_s, _LONGEST_S) * 1e6))
 
 
 def _alive_after_us(last: Event, start: Event) -> int:
+    """Returns how long a session went on after its last event, by its heartbeat.
+
+    Args:
+        last: the last event of the session.
+        start: the first event of the next one, which knows the last heartbeat.
+    """
     value = start.get("value")
     if start["key"] != "session_start" or value is None:
         return 0
+
     alive_until_ms = value.get("alive_until_ms")
     if alive_until_ms is None:
         return 0
+
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
     if _wall_us(last) <= _wall_us(start):
         # A time after the next session's start is impossible: the wall clock was
@@ -183,16 +252,25 @@ def _wall_us(event: Event) -> float:
 
 
 def _number(event: Event, name: str, value: Any, most: float) -> float:
+    """Returns a time if it is usable.
+
+    Args:
+        event: the event that states it, for the message.
+        name: the name of its field, the same.
+        value: the time, in any unit.
+        most: the largest usable one, in the same unit.
+
+    Raises:
+        ValueError: naming the field and the event.
+    """
     usual = type(value) in (float, int)
     if not usual or abs(value) > most or not math.isfinite(value):
         raise ValueError(
-            f"{name} must be a finite number of plausible size. Received: {value!r} in {event}."
+            f"{name} must be a finite number of plausible size. Received: {value!r} in "
+            f"{event}."
         )
 
     return value
-
-
-_LARGEST_AMOUNT = 1e15  # of anything that a step counts
 
 
 @dataclass(eq=False)
@@ -202,23 +280,27 @@ class Steps:
     indices: list[int]  # of their events in the ledger
     places: np.ndarray  # each step's number within its session, from 0
     at_us: np.ndarray  # their ends, on the run's clock
-    values: list[dict[str, Any]]
+    values: list[dict[str, Any]]  # their events' values, see `schema.TrainStep`
     _columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a field's values in all steps; NaN where the ledger lacks it."""
+        """Returns a field's values in all steps, ``(steps,)``; NaN where it is missing.
+
+        Args:
+            name: a field of `schema.TrainStep`, such as "train_s".
+        """
         if name not in self._columns:
             self._columns[name] = numbers([value.get(name) for value in self.values])
+
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
         """Like `column`, with 0 for missing, negative and huge values."""
         values = self.column(name)
-        usable = (values >= 0) & (values < _LARGEST_AMOUNT)
-        return values if usable.all() else np.where(usable, values, 0.0)
+        return np.where((values >= 0) & (values < _LARGEST_AMOUNT), values, 0.0)
 
     def states(self, name: str) -> bool:
         """Whether any step has the field. Logs of other programs lack some."""
@@ -226,22 +308,32 @@ class Steps:
 
     @cached_property
     def compiled(self) -> np.ndarray:
+        """Whether each step compiled anything; its time is then no measure of training."""
         return self.amounts("compile_s") > 0
 
 
 def numbers(values: list[Any]) -> np.ndarray:
-    """Returns values as floats, with NaN for anything that is not a number or doesn't fit."""
+    """Returns values as floats.
+
+    Anything that is not a number becomes NaN, also true and false, and integers that
+    are too large for a float.
+
+    Example:
+        >>> numbers([1, 2.5, None, "3"])
+        array([1. , 2.5, nan, nan])
+    """
     if not set(map(type, values)) <= {int, float}:
         values = [
             value if type(value) in (int, float) else math.nan for value in values
         ]
+
     try:
         return np.array(values, dtype=float)
-    except OverflowError:
-        fitting = (
+    except OverflowError:  # from an integer of 309 digits or more
+        fitting = [
             v if type(v) is float or abs(v) <= _LARGEST else math.nan for v in values
-        )
-        return np.array(list(fitting), dtype=float)
+        ]
+        return np.array(fitting, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -261,28 +353,48 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    # A slot lasts from an event to the next one of its session, or to the session's
-    # end. A step gets its seconds from the end of a slot; the rest goes to the interval
-    # that is open.
+    """Cuts a run into pieces, each of which belongs to one interval.
+
+    A slot lasts from an event to the next one of its session, or to the session's end.
+    A step gets its seconds from the end of a slot; the rest goes to the interval that
+    is open.
+
+    Args:
+        events: all events of the run, at least one.
+        indices: the events' indices by key.
+        clock: the run's clock at each event, from `clock_us`.
+        begins: the same at the start of each session.
+        sessions: the events' indices by session.
+        lost: which of them are lost work, from `lost_ranges`.
+    """
     firsts = np.array([session.start for session in sessions], dtype=int)
     times = np.array(clock, dtype=np.int64)
-    ends = np.append(times[1:], times[-1:])
-    ends[firsts[1:] - 1] = begins[1:]
-    free_us = ends - times
-    states = _states(indices, firsts, len(events))
-    claimed = _claimed(
-        events, indices, firsts, np.where(states == CODES["overhead"], free_us, 0)
-    )
+    slot_ends = np.append(times[1:], times[-1:])
+    slot_ends[firsts[1:] - 1] = begins[1:]
+    slots_us = slot_ends - times
+
     # Before a session's first event: the time since its process was created.
-    before = np.zeros_like(free_us)
+    before = np.zeros_like(slots_us)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
-    lengths = np.column_stack([before, free_us - claimed.sum(axis=1), claimed[:, ::-1]])
+
+    opened = _open_intervals(indices, firsts, len(events))
+    free_us = np.where(opened == CODES["overhead"], slots_us, 0)
+    claimed = _claimed_us(events, indices, firsts, free_us)
+
+    # A row for each slot: the time before it, the open interval's, then a step's parts
+    # from first to last. Read row by row, these are the pieces in order.
+    rest = slots_us - claimed.sum(axis=1)
+    lengths = np.column_stack([before, rest, claimed[:, ::-1]])
     codes = np.empty(lengths.shape, dtype=int)
-    codes[:] = [CODES["init"], 0, *(CODES[name] for name, _ in reversed(_STEP_PARTS))]
-    codes[:, 1] = states
-    stops = np.cumsum(lengths.ravel())
-    used = lengths.ravel() > 0
-    pieces = Pieces(codes.ravel()[used], (stops - lengths.ravel())[used], stops[used])
+    codes[:, 0] = CODES["init"]
+    codes[:, 1] = opened
+    codes[:, 2:] = [CODES[name] for name, _ in reversed(_STEP_PARTS)]
+
+    lengths = lengths.ravel()
+    stops = np.cumsum(lengths)
+    used = lengths > 0
+    pieces = Pieces(codes.ravel()[used], (stops - lengths)[used], stops[used])
+
     begin_at = dict(zip(firsts.tolist(), begins, strict=True))
     for events_lost in lost:
         # No piece spans an event, and lost work starts and stops at events.
@@ -294,17 +406,24 @@ def interval_pieces(
     return pieces
 
 
-def _states(
+def _open_intervals(
     indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int
 ) -> np.ndarray:
+    """Returns the code of the interval that is open after each event, ``(events,)``.
+
+    It is ``overhead`` if no interval with a start and a stop is open.
+    """
     edges = {index: _EDGES[key] for key in _EDGES for index in indices.get(key, ())}
-    opened: list[str] = []
-    begins = set(firsts.tolist())
-    at = []
+    session_starts = set(firsts.tolist())
+
+    # The code changes only at these events; it is repeated for those in between.
+    changes = sorted(session_starts | edges.keys())
     codes = []
-    for index in sorted(begins | edges.keys()):
-        if index in begins:
+    opened: list[str] = []
+    for index in changes:
+        if index in session_starts:
             opened = []
+
         name, edge = edges.get(index, ("", ""))
         # In merged logs of several processes, an interval may be started and stopped
         # repeatedly.
@@ -313,13 +432,13 @@ def _states(
         elif edge == "stop" and name in opened:
             opened.remove(name)
 
-        at.append(index)
-        codes.append(CODES[opened[-1] if opened else "overhead"])
+        current = opened[-1] if opened else "overhead"
+        codes.append(CODES[current])
 
-    return np.repeat(np.array(codes, dtype=int), np.diff([*at, count]))
+    return np.repeat(np.array(codes, dtype=int), np.diff([*changes, count]))
 
 
-def _claimed(
+def _claimed_us(
     events: Sequence[Event],
     indices: Mapping[str, Sequence[int]],
     firsts: np.ndarray,
@@ -327,49 +446,61 @@ def _claimed(
 ) -> np.ndarray:
     """Returns the microseconds of `_STEP_PARTS` in each slot, ``(events, len(_STEP_PARTS))``.
 
-    Back from its event, a step's parts use up the overhead (``free``) since the
-    previous step.
+    Back from its event, a step's parts use up the overhead since the previous step.
+
+    Args:
+        events: all events of the run.
+        indices: the events' indices by key.
+        firsts: the index of each session's first event.
+        free: the overhead in each slot, in microseconds.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
     steps = np.array(indices.get("train_step", []), dtype=int)
     wanted = _wanted_us([events[index].get("value") for index in steps.tolist()])
+
+    # A step may claim the slots from ``since``, the last bound before it. At a session's
+    # first event there are none.
     bounds = np.unique(
         np.concatenate([steps, firsts, *(indices.get(key, []) for key in _STEP_BOUNDS)])
     ).astype(int)
     since = bounds[np.maximum(np.searchsorted(bounds, steps) - 1, 0)]
     since = np.where(np.isin(steps, firsts), steps, since)
+
     # Nearly all steps are one slot after the previous one; these are handled together.
     alone = steps - since == 1
-    free_us = free[since]
+    left_us = free[since]
     for part in range(len(_STEP_PARTS)):
-        taken = np.minimum(wanted[:, part], free_us)
+        taken = np.minimum(wanted[:, part], left_us)
         claimed[since[alone], part] = taken[alone]
-        free_us = free_us - taken
+        left_us = left_us - taken
 
-    for step, first, wants in zip(
+    others = zip(
         steps[~alone].tolist(), since[~alone].tolist(), wanted[~alone], strict=True
-    ):
+    )
+    for step, first, wants in others:
         for slot in range(step - 1, first - 1, -1):
-            free_us = free[slot]
+            remaining = free[slot]
             for part in range(len(_STEP_PARTS)):
-                taken = min(wants[part], free_us)
+                taken = min(wants[part], remaining)
                 claimed[slot, part] = taken
                 wants[part] -= taken
-                free_us -= taken
+                remaining -= taken
 
     return claimed
 
 
 def _wanted_us(values: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
+    """Returns the recorded times of the steps in microseconds, ``(steps, len(_STEP_PARTS))``.
+
+    Missing, negative and infinite values count as 0.
+    """
     stats = [value or {} for value in values]
-    columns = [
-        numbers([value.get(field) for value in stats]) for _, field in _STEP_PARTS
-    ]
-    seconds = np.column_stack(columns)
-    usable = (seconds > 0) & (seconds < np.inf)
-    return np.rint(np.where(usable, np.minimum(seconds, _LONGEST_S), 0) * 1e6).astype(
-        np.int64
+    seconds = np.column_stack(
+        [numbers([value.get(name) for value in stats]) for _, name in _STEP_PARTS]
     )
+    usable = (seconds > 0) & (seconds < np.inf)
+    seconds = np.where(usable, np.minimum(seconds, _LONGEST_S), 0)
+    return np.rint(seconds * 1e6).astype(np.int64)
 
 
 def lost_ranges(
@@ -385,17 +516,24 @@ def lost_ranges(
     ``train_step``. If a session resumed from no step, only the first session's
     initialisation was not lost.
     """
+    init_end = 0
+    stops = indices.get("init_stop", [])
+    if stops and stops[0] < sessions[0].stop:
+        init_end = stops[0]
+
     ranges = []
     for session in sessions[1:]:
         start = events[session.start]
         value = start.get("value")
         if start["key"] != "session_start" or value is None:
             continue
+
+        saved = None
         step = value.get("resumed_from_step")
-        saved = kept_index(events, indices, session.start, step) if step else None
+        if step:
+            saved = kept_index(events, indices, session.start, step)
         if saved is None:
-            stops = indices.get("init_stop", [])
-            saved = stops[0] if stops and stops[0] < sessions[0].stop else 0
+            saved = init_end
 
         if saved < session.start:
             ranges.append(range(saved, session.start))
@@ -409,9 +547,10 @@ def kept_index(
     before: int,
     step: int,
 ) -> int | None:
-    """Returns the last event before index ``before`` that a step's checkpoint covers, or None.
+    """Returns the last event before index ``before`` that a step's checkpoint covers.
 
-    If a finished run is trained longer, everything up to its ``run_stop`` is kept.
+    If a finished run is trained longer, everything up to its ``run_stop`` is kept. The
+    result is None if no event of the step is there.
     """
     stops = [index for index in indices.get("run_stop", ()) if index < before]
     if stops and metadata(events[stops[-1]]).get("status") == "success":

@@ -7,6 +7,9 @@ always written; one that is None by default is left out if it is unknown. A read
 ignores further fields. The value of every event may be null, which means unknown. Keys
 that aren't listed here may have any JSON value, such as the facts that
 `tfasr.Recorder.note` records.
+
+A new kind of event is a dataclass below, registered with `event`, and the code that
+writes it, such as ``ledger.write(WorkerJoined(rank=2))``.
 """
 
 import dataclasses
@@ -15,13 +18,16 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-_METADATA = ("session", "epoch_num", "step")
-_LATEST_MS = 1e15
+_METADATA = ("session", "epoch_num", "step")  # whole numbers, where an event has them
+_LATEST_MS = 1e15  # the year 33 658, far below what overflows the clock of a run
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
+_LARGEST_RATE = 1e300  # sums and products of a few such numbers are still finite
+_SHOWN_CHARACTERS = 60  # of a wrong value, in messages
+
 Finite = Annotated[float, "a finite number"]
 # Or infinite or NaN, after a diverged evaluation.
 Rate = Annotated[float, "a number below 1e300"]
@@ -51,9 +57,13 @@ class SessionStart:
 
     session: int  # 0 for the first process
     resumed_from_step: int | None  # None in the first session
+
     # Wall clock when the previous process was last known to run.
     alive_until_ms: float | None
+
+    # `tfasr.ledger.events.LEDGER_FORMAT` of the tfasr that wrote it.
     ledger_format: int | None = None
+
     # If a study started it, see `tfasr.ledger.declared`.
     declared: dict[str, Any] | None = None
 
@@ -67,10 +77,13 @@ class TrainStep:
     """
 
     loss: float | None  # None if it was infinite or NaN
+
+    # The global batch: all replicas of all workers together.
     utterances: float | None = None
     audio_s: float | None = None
-    frames: float | None = None
-    padded_frames: float | None = None
+    frames: float | None = None  # without padding
+    padded_frames: float | None = None  # with padding
+
     input_wait_s: float | None = None
     compile_s: float | None = None
     train_s: float | None = None
@@ -85,7 +98,9 @@ class TargetRule:
     that meets them.
     """
 
-    window: int
+    window: int  # in epochs; the paper's is 3
+
+    # More than 1 if a run also evaluates within its epochs.
     evaluations_per_epoch: int = 1
 
 
@@ -93,8 +108,11 @@ class TargetRule:
 class SharedWithTraining:
     """How much of the validation split is trained on too."""
 
+    # In both splits, and in the validation split.
     utterances: int
     of_utterances: int
+
+    # The same for their speakers.
     speakers: int
     of_speakers: int
 
@@ -103,8 +121,10 @@ class SharedWithTraining:
 class InstructionSet:
     """The instructions that compiled layers use; null without such layers."""
 
-    name: str
+    name: str  # such as "avx2"
     forced: bool = False  # whether TFASR_INSTRUCTION_SET set it
+
+    # How much faster than float32 this processor computes with bfloat16.
     bfloat16_speedup: float | None = None  # None unless the precision was chosen by it
 
 
@@ -120,13 +140,20 @@ class EvaluationPlacement:
 class StartFrom:
     """The trained weights that a run began with; ``seconds`` and ``joules`` are their cost."""
 
+    # The folder of the other run, and the file of weights in it.
     run: str
     file: str
     sha256: str  # of that file
+
+    # The other run's last hash, which shows later whether its ledger is still the same.
     ledger_hash: str | None
+
+    # What the other run took up to these weights; None if its ledger doesn't say it.
     seconds: float | None
     joules: float | None
-    layers: list[str]  # copied
+
+    # The names of layers whose weights were copied, and of those that start anew.
+    layers: list[str]
     new_layers: list[str]
 
 
@@ -142,7 +169,7 @@ class DeviceMemory:
 class EvaluationWork:
     """Seconds that another process took for an evaluation."""
 
-    load_s: float
+    load_s: float  # to read the checkpoint
     forward_s: float
     decode_s: float
 
@@ -151,8 +178,8 @@ class EvaluationWork:
 class EvaluatorDied:
     """The other process died."""
 
-    exit_code: int | None
-    deaths: int
+    exit_code: int | None  # None if it is unknown
+    deaths: int  # one after the other, without an evaluation in between
 
 
 @event("given_up")
@@ -160,8 +187,12 @@ class GivenUp:
     """A budget ended the run; metadata ``epoch_num``."""
 
     budget_s: Finite
+
+    # The target that the run would have missed.
     metric: str
     target: float
+
+    # By the forecast, the run meets the target later than this.
     not_before_s: float | None  # None if the budget was spent without a forecast
 
 
@@ -169,8 +200,8 @@ class GivenUp:
 class Extended:
     """A session trains a finished run longer; earlier work isn't lost."""
 
-    after_epoch: int
-    schedule: str  # what changed
+    after_epoch: int  # with which the run was finished before
+    schedule: str  # what changed, such as the number of epochs
 
 
 @event("comparable_with")
@@ -178,7 +209,7 @@ class ComparableWith:
     """A recorder took over another run's comparability."""
 
     run: str
-    stated: dict[str, Any]
+    stated: dict[str, Any]  # what `tfasr.Recorder` was given as its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +225,12 @@ class Cluster:
     """Several workers train together; ``num_replicas`` then counts the replicas of all."""
 
     workers: int
-    gradient_bytes: float = 0.0  # of one worker's gradients, in the type that is sent
+
+    # One worker's gradients in the type that is sent, and that type.
+    gradient_bytes: float = 0.0
     gradient_exchange: str = "float32"
+
+    # None if it wasn't measured.
     link: Link | None = None
 
 
@@ -206,6 +241,8 @@ class Round:
     rank: int
     utterances: float
     staleness: int  # others' changes that were added during it
+
+    # The seconds in which it trained, and sent and received weights.
     train_s: float
     link_s: float
 
@@ -214,11 +251,16 @@ class Round:
 class Exchanged:
     """Workers exchanged their weights; precedes the last step of a segment."""
 
+    # Trained on since the last exchange by all workers together, and those of the
+    # segment that nobody delivered.
     utterances: float
     lost_utterances: float
+
+    # How long the chief waited, and the rank that came last.
     waited_s: float
-    waited_for: int | None  # the rank that came last
-    workers: list[Round]
+    waited_for: int | None
+
+    workers: list[Round]  # what each of them delivered
 
 
 @event("worker_left")
@@ -248,8 +290,8 @@ class WorkerLate:
 class WorkerStart:
     """The first event of a worker's own file."""
 
-    rank: int
-    workers: int
+    rank: int  # of the worker whose file it is
+    workers: int  # of the cluster
 
 
 @event("worker_step")
@@ -259,9 +301,11 @@ class WorkerStep:
     utterances: int  # of its share
     input_wait_s: Finite  # until its share was there
     step_s: Finite  # from then until all workers' gradients were applied
+
     # Until its gradients were computed (on a GPU: until they were requested). With
     # synchronised batch normalisation this includes waiting for the others' statistics.
     ready_s: Finite
+
     compiled: bool = False  # whether anything was traced or compiled in the step
 
 
@@ -284,14 +328,16 @@ class WorkerSample:
     cpu_percent: float | None  # all processes
     process_percent: float | None  # the worker and its children
     gpu_percent: list[Finite]  # each GPU that the worker sees
-    # by counter: joules, and the value at which it restarts from 0 (None if it never
-    # does)
+
+    # By counter: joules, and the value at which it restarts from 0 (None if it never
+    # does).
     energy: dict[str, Annotated[tuple[Finite, Finite | None], "a pair of numbers"]]
 
 
+# Events whose value needs no class.
 EVENTS |= {
-    # Facts of the run, written at its start
-    # Of each session, see `tfasr.telemetry.machine.conditions`.
+    # Facts of the run, written at its start. The first one is of each session, see
+    # `tfasr.telemetry.machine.conditions`.
     "conditions": dict[str, Any],
     "shards": dict[str, str],  # each split's content hash
     "files": dict[str, str],  # SHA-256 of the run's settings, by file name
@@ -312,26 +358,31 @@ EVENTS |= {
     "comparability": dict[str, Any],  # what must be equal for results to be comparable
     # The machine's price, see `tfasr.tta.costs.HardwareConfig`.
     "hardware": dict[str, Any],
-    # Evaluations: WER, then every metric and count
+    # Evaluations: WER, then every metric and count.
     "eval_accuracy": float,
     "tracked_stats": dict[str, Rate | None],
     "decode_work": float,  # seconds that the decoder's thread worked
     "second_decode_work": float,
-    # The end of a finished run; `checkpoints` has their SHA-256 by file name
+    # The end of a finished run; `checkpoints` has their SHA-256 by file name.
     "traces": dict[str, dict[str, Any]],  # of "training" and "evaluation"
     "checkpoints": dict[str, str],
 }
 
 
 def value_of(key: str, value: Any) -> Any:
-    """Returns an event's value as its type; None stays None."""
+    """Returns an event's value as its type; None stays None.
+
+    The value must have passed `wrong`: this function doesn't check it again.
+    """
     made = EVENTS[key]
     if value is None or not dataclasses.is_dataclass(made):
         return value
+
     return _made(made, value)
 
 
 def _made(cls: type, value: Mapping[str, Any]) -> Any:
+    """Returns an instance of a dataclass; fields without a default may be missing."""
     values = {}
     for field in dataclasses.fields(cls):
         if field.name in value:
@@ -343,77 +394,108 @@ def _made(cls: type, value: Mapping[str, Any]) -> Any:
 
 
 def _part(annotation: Any, value: Any) -> Any:
-    inner = next(
-        filter(dataclasses.is_dataclass, (annotation, *typing.get_args(annotation))),
-        None,
-    )
+    """Returns a field's value, with instances where the annotation names a dataclass.
+
+    The annotation may be such a class, a list of it, or either of them or None.
+    """
+    options = (annotation, *typing.get_args(annotation))
+    inner = next(filter(dataclasses.is_dataclass, options), None)
     if inner is None or value is None:
         return value
+
     if isinstance(value, list):
         return [_made(inner, item) for item in value]
+
     return _made(inner, value)
 
 
-def to_json(value: Any) -> dict[str, Any]:
-    """Returns the JSON value of a dataclass here, without what is unknown."""
+def to_json(value: Any) -> Any:
+    """Returns the JSON value of a dataclass here, without what is unknown.
+
+    Anything else is returned as it is.
+
+    Example:
+        >>> to_json(TrainStep(loss=None, train_s=0.5))
+        {'loss': None, 'train_s': 0.5}
+    """
+    if not dataclasses.is_dataclass(value):
+        return value
+
     values = {}
     for field in dataclasses.fields(value):
         content = getattr(value, field.name)
         if content is None and field.default is None:
             continue
-        if dataclasses.is_dataclass(content):
-            content = to_json(content)
-        elif isinstance(content, list):
-            content = [
-                to_json(x) if dataclasses.is_dataclass(x) else x for x in content
-            ]
 
-        values[field.name] = content
+        if isinstance(content, list):
+            values[field.name] = list(map(to_json, content))
+        else:
+            values[field.name] = to_json(content)
 
     return values
 
 
 def wrong_event(event: Mapping[str, Any]) -> str | None:
     """Returns why an event's key, time, metadata or value is invalid, or None."""
-    if type(event["key"]) is not str:
-        return f"an event's key must be text, not {shown(event['key'])}"
+    key = event["key"]
+    if type(key) is not str:
+        return f"an event's key must be text, not {shown(key)}"
+
     time_ms = event["time_ms"]
-    if not (type(time_ms) in (int, float) and abs(time_ms) <= _LATEST_MS):
+    if type(time_ms) not in (int, float) or not abs(time_ms) <= _LATEST_MS:
         latest = f"a finite number up to {_LATEST_MS:g}"
         return f"time_ms must be {latest}, not {shown(time_ms)}"
 
     about = event.get("metadata")
     if about is not None and type(about) is not dict:
         return f"an event's metadata must be an object, not {shown(about)}"
-    for name in _METADATA if about else ():
-        number = about.get(name)
-        if number is not None and not _holds(int, number):
-            return f"{name} must be a whole number, not {shown(number)}"
 
-    return wrong(event["key"], event.get("value"))
+    if about:
+        for name in _METADATA:
+            number = about.get(name)
+            if number is not None and not _holds(int, number):
+                return f"{name} must be a whole number, not {shown(number)}"
+
+    return wrong(key, event.get("value"))
 
 
 def wrong(key: str, value: Any) -> str | None:
-    """Returns why an event's value is invalid, or None."""
+    """Returns why an event's value is invalid, or None.
+
+    Example:
+        >>> wrong("seed", "one")
+        "the value of seed must be a whole number, not 'one'"
+
+    Args:
+        key: the event's key; values of unknown keys are never wrong.
+        value: the event's value.
+    """
     if value is None or key not in EVENTS:
         return None
+
     problem = _problem(EVENTS[key], value)
     if problem is None:
         return None
+
     place, kind, found = problem
     text = f"the value of {key} must be {_kind(EVENTS[key])}"
     if place:
         return f"{text}: {place} must be {kind}, not {shown(found)}"
+
     return f"{text}, not {shown(found)}"
 
 
-# The place within the value, what must be there, what is.
+# Where within a value a problem is, such as "workers.0.rank" ("" for the whole value),
+# what must be there in words, and what is.
 _Problem = tuple[str, str, Any]
+
+# Types of values that need no closer look if all fields are optional numbers.
 _NUMBERS = {int, float, types.NoneType}
 
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
+    """Returns the type of each field of a dataclass, with the words of `Annotated`."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
@@ -427,50 +509,75 @@ def _of_numbers(cls: type) -> bool:
 def _needed(cls: type) -> list[str]:
     """Returns the fields that a value must have; any other one that is missing is unknown."""
     hints = _hints(cls)
-    fields = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
     return [
-        f.name for f in fields if types.NoneType not in typing.get_args(hints[f.name])
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING
+        and types.NoneType not in typing.get_args(hints[field.name])
     ]
 
 
 def _problem(annotation: Any, value: Any) -> _Problem | None:
+    """Returns the first problem of a value that must be of a type, or None."""
     if dataclasses.is_dataclass(annotation):
         return _problem_of_fields(annotation, value)
+
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
-    if origin is types.UnionType or origin is typing.Union:
+    if _is_union(origin):
         problems = [_problem(option, value) for option in arguments]
         if None in problems:
             return None
-        within = problems[0]
-        return within if within[0] else ("", _kind(annotation), value)
+
+        # The first option is the usual one. If the value is of that kind, but one of
+        # its parts is wrong, that part is named.
+        place, _, _ = problems[0]
+        if place:
+            return problems[0]
+
+        return "", _kind(annotation), value
 
     if origin is list and type(value) is list:
         return _first_problem(arguments[0], enumerate(value))
+
     if origin is dict and type(value) is dict:
         return _first_problem(arguments[1], value.items())
+
     if _holds(annotation, value):
         return None
+
     return "", _kind(annotation), value
 
 
+def _is_union(origin: Any) -> bool:
+    """Whether this is the origin of ``A | B`` or ``Optional[A]``."""
+    return origin in (types.UnionType, typing.Union)
+
+
 def _problem_of_fields(cls: type, value: Any) -> _Problem | None:
+    """Returns the first problem of a value that must have a dataclass's fields."""
     if type(value) is not dict:
         return "", "an object", value
+
     if _of_numbers(cls) and _NUMBERS.issuperset(map(type, value.values())):
         return None
+
     for name, hint in _hints(cls).items():
         if name in value:
             problem = _problem(hint, value[name])
             if problem is not None:
                 return _within(name, problem)
+
         elif name in _needed(cls):
             return name, _kind(hint), "missing"
 
     return None
 
 
-def _first_problem(annotation: Any, items: Any) -> _Problem | None:
+def _first_problem(
+    annotation: Any, items: Iterable[tuple[object, Any]]
+) -> _Problem | None:
+    """Returns the first problem of named values that must all be of a type, or None."""
     for name, value in items:
         problem = _problem(annotation, value)
         if problem is not None:
@@ -480,66 +587,96 @@ def _first_problem(annotation: Any, items: Any) -> _Problem | None:
 
 
 def _within(name: object, problem: _Problem) -> _Problem:
+    """Returns a problem of a part as one of the whole, in which the part has a name."""
     place, kind, found = problem
-    return f"{name}.{place}" if place else str(name), kind, found
+    if place:
+        return f"{name}.{place}", kind, found
+
+    return str(name), kind, found
 
 
 def _holds(annotation: Any, value: Any) -> bool:
+    """Whether a value that has no parts, or is a pair, is of a type.
+
+    A bool is no number here, though it is an ``int`` in Python.
+    """
     kind = type(value)
+    is_number = kind in (int, float)
     if annotation is Any:
         return True
+
     if annotation is int:
         return kind is int and abs(value) <= _LARGEST
+
     if annotation is float:
-        return kind in (int, float)
+        return is_number
+
     if annotation == Finite:
-        return kind in (int, float) and abs(value) < 1e300
+        return is_number and abs(value) < _LARGEST_RATE
+
     if annotation == Rate:
-        return kind in (int, float) and not 1e300 <= abs(value) < math.inf
+        return is_number and not _LARGEST_RATE <= abs(value) < math.inf
+
     if typing.get_origin(annotation) is Annotated:  # a pair
         kinds = typing.get_args(typing.get_args(annotation)[0])
-        fits = kind is list and len(value) == len(kinds)
-        return fits and all(
-            _problem(*pair) is None for pair in zip(kinds, value, strict=True)
-        )
+        if kind is not list or len(value) != len(kinds):
+            return False
 
-    return kind is (types.NoneType if annotation is None else annotation)
+        return all(_problem(*pair) is None for pair in zip(kinds, value, strict=True))
+
+    if annotation is None:
+        return value is None
+
+    return kind is annotation
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+# Types in words. What is not among them is None.
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+}
 
 
 def _kind(annotation: Any) -> str:
-    if dataclasses.is_dataclass(annotation):
-        return "an object"
+    """Returns a type in words, for messages."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
+    if origin is dict or dataclasses.is_dataclass(annotation):
+        return "an object"
+
     if origin is Annotated:
         return arguments[1]
+
     if origin is list:
         return f"a list of {_kind(arguments[0])}"
-    if origin is dict:
-        return "an object"
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(_kind(option) for option in arguments)
+
+    if _is_union(origin):
+        return " or ".join(map(_kind, arguments))
+
     return _KINDS.get(annotation, "null")
 
 
 def shown(value: object) -> str:
     """Returns a wrong value as messages show it, cut to 60 characters."""
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+
+    return f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def json_schema() -> dict[str, Any]:
     """Returns the schema of a ledger's line, for any validator of JSON Schema."""
-    values = {key: _schema(kind) for key, kind in EVENTS.items()}
     typed = [
         {
             "if": {"properties": {"key": {"const": key}}},
-            "then": {"properties": {"value": {"anyOf": [schema, {"type": "null"}]}}},
+            "then": {
+                "properties": {"value": {"anyOf": [_schema(kind), {"type": "null"}]}}
+            },
         }
-        for key, schema in values.items()
+        for key, kind in EVENTS.items()
     ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -558,6 +695,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+# The same in JSON Schema.
 _TYPES = {
     int: "integer",
     float: "number",
@@ -568,33 +706,38 @@ _TYPES = {
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
+    """Returns the JSON Schema of a type."""
+    if annotation is Any:
+        return {}
+
     if dataclasses.is_dataclass(annotation):
+        fields = {name: _schema(hint) for name, hint in _hints(annotation).items()}
         return {
             "description": " ".join(annotation.__doc__.split()),
             "type": "object",
-            "properties": {
-                name: _schema(hint) for name, hint in _hints(annotation).items()
-            },
+            "properties": fields,
             "required": _needed(annotation),
         }
 
     origin = typing.get_origin(annotation)
+    if origin is None:
+        return {"type": _TYPES[annotation]}
+
     arguments = typing.get_args(annotation)
     if origin is Annotated:
         return {"description": arguments[1], **_schema(arguments[0])}
-    if origin is list:
-        return {"type": "array", "items": _schema(arguments[0])}
-    if origin is tuple:
-        return {
-            "type": "array",
-            "prefixItems": list(map(_schema, arguments)),
-            "items": False,
-        }
+
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(arguments[1])}
-    if origin in (types.UnionType, typing.Union):
-        return {"anyOf": list(map(_schema, arguments))}
-    return {} if annotation is Any else {"type": _TYPES[annotation]}
+
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0])}
+
+    options = list(map(_schema, arguments))
+    if origin is tuple:
+        return {"type": "array", "prefixItems": options, "items": False}
+
+    return {"anyOf": options}
 
 
 if __name__ == "__main__":

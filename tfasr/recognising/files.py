@@ -32,9 +32,14 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 from tfasr.recognising.subtitles import Cue, SubtitleRules, subtitles
 
-_MOST_NAMED = 8  # suffixes of skipped files in the log
-SETTINGS_FILE = "transcribe.json"  # with which all results in a folder were written
-RESULTS_FILE = "transcribe-results.jsonl"  # names and hashes of the results in a folder
+# How many skipped files a message names.
+_MOST_NAMED = 8
+
+# The settings with which all results in a folder were written.
+SETTINGS_FILE = "transcribe.json"
+
+# The names and hashes of the results in a folder.
+RESULTS_FILE = "transcribe-results.jsonl"
 
 log = logging.getLogger("tfasr")
 
@@ -93,7 +98,10 @@ def words_json(words: list[Word]) -> list[dict[str, Any]]:
 
 
 def stream_json(result: StreamResult) -> str:
-    """Returns a line of JSON with Vosk's keys: ``partial``, or ``text`` and ``result``."""
+    """Returns a line of JSON with Vosk's keys: ``partial``, or ``text`` and ``result``.
+
+    Like Vosk's, the result of an utterance without words has no ``result``.
+    """
     if not result.final:
         content: dict[str, Any] = {"partial": result.text}
     elif result.words:
@@ -105,7 +113,10 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
-    """Returns SubRip's format: a number, times and lines per subtitle."""
+    """Returns SubRip's format: a number, times and lines per subtitle.
+
+    The name isn't part of the format, but `Format.write` passes it.
+    """
     blocks = [
         f"{number}\n{_clock(cue.start_s, ',')} --> {_clock(cue.end_s, ',')}\n"
         + "".join(f"{line}\n" for line in cue.lines)
@@ -122,18 +133,22 @@ def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
         + "".join(f"{line.translate(marks)}\n" for line in cue.lines)
         for cue in _cues(transcript, rules)
     ]
+
     return "\n".join(["WEBVTT\n", *blocks])
 
 
 def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
-    """Groups the words into subtitles, by default with the usual rules."""
+    """Groups a transcript's words into subtitles, by default with the usual rules."""
     return subtitles(transcript.words, rules or SubtitleRules())
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
-    """Returns NIST's CTM: recording, channel, start, duration, word, confidence per line."""
-    # Names can't contain spaces in this format.
-    # A name of spaces alone would leave an empty column.
+    """Returns NIST's CTM, a line per word.
+
+    Its columns are recording, channel, start, duration, word and confidence.
+    """
+    # Names can't contain spaces in this format, and a name of spaces alone would leave
+    # an empty column.
     recording = "_".join(name.split()) or "-"
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
@@ -143,7 +158,7 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
-    """Returns tab-separated columns: file, begin, end, confidence and word per line."""
+    """Returns a line per word: file, begin, end, confidence and word, with tabs."""
     file = printable(name, one_line=True)
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -163,11 +178,17 @@ FORMATS = {
 
 
 def _clock(seconds: float, point: str) -> str:
-    """Returns a time as in subtitles, such as 00:01:02.345; the point may be a comma."""
+    """Returns a time as in subtitles.
+
+    >>> _clock(62.345, ","), _clock(59.9996, ".")
+    ('00:01:02,345', '00:01:00.000')
+    """
     # Rounded first, or 59.9996 s would become 00:00:60.000.
-    minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
+    seconds, milliseconds = divmod(round(1000 * seconds), 1000)
+    minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
+
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{milliseconds:03d}"
 
 
 @dataclass(frozen=True)
@@ -186,19 +207,27 @@ class Source:
 
 @dataclass
 class Outcome:
-    """What became of many recordings."""
+    """What became of many recordings.
 
-    done: int = 0  # how many recordings were transcribed
-    audio_s: float = 0.0  # their total duration
-    # Unreadable files' names and reasons.
+    Attributes:
+        done: how many were transcribed.
+        audio_s: their total duration, in seconds.
+        failed: the reasons why others can't be read, by the source's name.
+    """
+
+    done: int = 0
+    audio_s: float = 0.0
     failed: dict[str, str] = field(default_factory=dict)
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """Returns named recordings and named folders' audio files.
+    """Returns named recordings, and the audio files of named folders.
 
-    Whether a file in a folder is audio, its suffix decides; how many others are skipped
+    In a folder, the suffix decides whether a file is audio; how many others are skipped
     is logged.
+
+    Args:
+        names: paths of files or folders. Files needn't exist: reading them reports it.
 
     Raises:
         UsageError: if a folder holds no audio.
@@ -214,8 +243,8 @@ def find_sources(names: list[str]) -> list[Source]:
         audio = [file for file in files if file.suffix.lower() in AUDIO_SUFFIXES]
         if not audio:
             raise UsageError(
-                f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
-                f"{path}, which contains none."
+                f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). "
+                f"Received: {path}, which contains none."
             )
 
         others = [
@@ -261,6 +290,7 @@ def transcribe_sources(
     transcripts = recogniser.transcripts(
         (source.path for source in sources), batch_size
     )
+
     for source, transcript in zip(sources, transcripts, strict=True):
         reason = str(transcript)
         if isinstance(transcript, Transcript):
@@ -281,7 +311,8 @@ def transcribe_sources(
     return outcome
 
 
-_EMPTY = sha256(b"")  # of a recording without speech, in some formats
+# The hash of the result of a recording without speech, in some formats.
+_EMPTY = sha256(b"")
 
 
 class ResultFolder:
@@ -289,6 +320,13 @@ class ResultFolder:
 
     A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it
     from the user's files, which are never overwritten.
+
+    Args:
+        folder: where to write; created if missing.
+        output_format: one of `FORMATS`.
+        recogniser: whose results they are.
+        sources: all recordings that will have a result.
+        rules: of subtitles; None for the usual ones.
 
     Raises:
         UsageError: if the folder's results have other settings, if a user's file has a
@@ -329,11 +367,16 @@ class ResultFolder:
             [SETTINGS_FILE],
             owned=owned,
         )
-        written = read_object(settings, "Choose another --out.") if owned else wanted
-        if differing := [name for name in wanted if written.get(name) != wanted[name]]:
+        written = wanted
+        if owned:
+            written = read_object(settings, "Choose another --out.")
+
+        differing = [name for name in wanted if written.get(name) != wanted[name]]
+        if differing:
             raise UsageError(
-                f"The results in --out must come from one recogniser and format. {folder} has "
-                f"others: its {', '.join(differing)} differ. Choose another --out."
+                "The results in --out must come from one recogniser and format. "
+                f"{folder} has others: its {', '.join(differing)} differ. Choose "
+                "another --out."
             )
 
         listed = folder / RESULTS_FILE
@@ -347,8 +390,7 @@ class ResultFolder:
             owned=False,
         )
         make_folder(folder)
-        # So that an interrupted call leaves a folder that the next one
-        # recognises.
+        # So that an interrupted call leaves a folder that the next one recognises.
         listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
@@ -362,24 +404,28 @@ class ResultFolder:
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
         long = [name.with_name(name.name + suffix) for name in names]
-        # A name that is also another recording's, or the settings', is not
-        # unique.
+
+        # A name that is also another recording's, or the settings', is not unique.
         times = Counter([*short, *long, Path(SETTINGS_FILE)])
         paths = [
             self._folder / (path if times[path] == 1 else longer)
             for path, longer in zip(short, long, strict=True)
         ]
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
+
         if twice:
             raise UsageError(
-                f"Each recording needs a separate result in --out. Received: several for "
-                f"{twice[0]}. Name the folder that holds them instead of the files."
+                "Each recording needs a separate result in --out. Received: several "
+                f"for {twice[0]}. Name the folder that holds them instead of the files."
             )
 
         return paths
 
     def _others(self) -> Iterator[Path]:
-        """Yields the user's own files, or changed ones, that a new result would overwrite."""
+        """Yields files that a new result would overwrite and that are no results.
+
+        They are the user's own, or results that somebody has changed since.
+        """
         for source, path in self._paths.items():
             # Also a broken link, which writing would replace.
             if os.path.lexists(path) and not self.has(source):
@@ -435,15 +481,22 @@ class ResultFolder:
 
 @dataclass(frozen=True)
 class _Listed:
-    """What `RESULTS_FILE` says about a result."""
+    """What `RESULTS_FILE` says about a result.
 
-    sha256: str  # of the text
-    # The recording's size and time when it was transcribed, see `_state`.
+    Attributes:
+        sha256: of the result's text.
+        recording: the recording's size and time when it was transcribed, see `_state`.
+    """
+
+    sha256: str
     recording: list[int]
 
 
 def _listed_results(path: Path) -> dict[str, _Listed]:
-    """Reads `RESULTS_FILE`, by the results' paths; lines that a kill cut are skipped."""
+    """Reads `RESULTS_FILE`, if there is one, and returns its lines by the results' paths.
+
+    Lines that a kill cut are skipped.
+    """
     results: dict[str, _Listed] = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -455,7 +508,7 @@ def _listed_results(path: Path) -> dict[str, _Listed]:
 
 
 def _state(recording: Path) -> list[int]:
-    """Returns a recording's size in bytes and the time of its last change in nanoseconds."""
+    """Returns a recording's size in bytes, and when it was last changed, in ns."""
     about = recording.stat()
     return [about.st_size, about.st_mtime_ns]
 
@@ -471,8 +524,11 @@ def _hash_of(path: Path) -> str:
 def _inside(name: str) -> Path:
     """Returns a path for use within a folder.
 
-    Of an absolute path or one with .., only the last part: a result must not end up
-    elsewhere.
+    Of an absolute path or one with .., only the last part is kept: a result must not
+    end up elsewhere.
+
+    >>> _inside("a/b.wav").as_posix(), _inside("/a/b.wav").as_posix()
+    ('a/b.wav', 'b.wav')
     """
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:

@@ -43,7 +43,8 @@ from tfasr.recognising.spec import (
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-# Long arrays of samples are converted in blocks of this length, to save memory.
+# Long arrays of samples are converted in blocks of this length, in seconds, to save
+# memory.
 _BLOCK_S = 60
 
 
@@ -101,12 +102,25 @@ def _opened(
     checkpoint: str,
     decoder_changes: dict[str, Any],
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens an export or a run, which alone needs TensorFlow; UsageError for neither."""
+    """Opens an export or a run, of which only the run needs TensorFlow.
+
+    Args:
+        run_dir: the folder.
+        checkpoint: of a run, see `load_recogniser`; an export has a single one.
+        decoder_changes: fields of the decoder's config that replace the run's.
+
+    Returns:
+        The recogniser's description, and its model.
+
+    Raises:
+        UsageError: if the folder is neither.
+    """
     if exported.is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
-                "--checkpoint must be left out for an export, which contains a single one. "
-                f"Received: {checkpoint} with {run_dir}. Export the run with that --checkpoint."
+                "--checkpoint must be left out for an export, which contains a single "
+                f"one. Received: {checkpoint} with {run_dir}. Export the run with that "
+                "--checkpoint."
             )
 
         from tfasr.recognising.runtimes import open_exported
@@ -115,8 +129,9 @@ def _opened(
 
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
-            f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
-            f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {exported.SPEC_FILE}."
+            "--run_dir must be a folder that tfasr train or tfasr export wrote. "
+            f"Received: {run_dir}, which has neither {EXPERIMENT_FILE} nor "
+            f"{exported.SPEC_FILE}."
         )
 
     load_tensorflow()
@@ -127,7 +142,12 @@ def _opened(
 
 
 def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:
-    """Replaces the dictionary, and with it the recogniser's identity."""
+    """Replaces the dictionary, and with it the recogniser's identity.
+
+    Args:
+        spec: as the run or export describes it.
+        lexicon: the dictionary's file; None keeps the one of ``spec``.
+    """
     if lexicon is None:
         return spec
 
@@ -151,6 +171,12 @@ def _made(
 
     A language model and hot words give it another identity, as a lexicon does, so that
     results in a folder are those of one recogniser.
+
+    Args:
+        spec: its description, with the final lexicon.
+        acoustics: its model.
+        model: the language model; None for none.
+        hot_words: None or {} for none.
     """
     identity = spec.identity
     if model is not None:
@@ -158,6 +184,7 @@ def _made(
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         if model.unknown != "score":
             settings += f" unknown words: {model.unknown}"
+
         identity += f", language model {settings}"
 
     if hot_words:
@@ -176,6 +203,9 @@ class Recogniser:
 
         recogniser = tfasr.load_recogniser("runs/an4")
         print(recogniser.transcribe("talk.wav").text)
+
+    A long recording needs little memory, since it is read and recognised in segments;
+    `parts` yields their words as they come. `stream` is for speech that isn't over yet.
 
     Attributes:
         spec: everything about it but the weights.
@@ -217,9 +247,14 @@ class Recogniser:
         recordings: "Iterable[str | Path | np.ndarray]",
         batch_size: int = 16,
     ) -> list[Transcript]:
-        """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
+        """Transcribes recordings as `transcribe` does, several segments at a time.
 
-        Raises ValueError for the first recording that can't be read.
+        Args:
+            recordings: paths or samples.
+            batch_size: segments that the model gets together.
+
+        Raises:
+            ValueError: for the first recording that can't be read.
         """
         transcripts = []
         for transcript in self.transcripts(recordings, batch_size):
@@ -238,8 +273,13 @@ class Recogniser:
         """Yields each recording's transcript, in order, or the error if it can't be read.
 
         Only a few segments of the recordings are in memory at a time.
+
+        Args:
+            recordings: paths, samples, or iterators over blocks of samples.
+            batch_size: segments that the model gets together; they may be of several
+                recordings.
         """
-        # Of each recording so far, and the errors by its number.
+        # The duration of each recording so far, and the errors by its number.
         seconds: list[float] = []
         errors: dict[int, ValueError] = {}
 
@@ -247,6 +287,7 @@ class Recogniser:
             seconds[-1] += more
 
         def segments() -> Iterator[tuple[int, Segment]]:
+            """Yields all segments of all recordings, with the recording's number."""
             for number, audio in enumerate(recordings):
                 seconds.append(0.0)
                 try:
@@ -260,7 +301,9 @@ class Recogniser:
         words: list[Word] = []
         done = 0
         recognised = recognised_in_batches(self.segments, segments(), batch_size)
+
         for number, more_words in itertools.chain(recognised, [(None, [])]):
+            # Recordings without speech have no words, and are done with the others.
             while done < (len(seconds) if number is None else number):
                 yield errors.get(done) or Transcript(words, seconds[done])
                 words = []
@@ -271,8 +314,11 @@ class Recogniser:
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that arrives block by block, as from a pipe.
 
-        Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
-        Raises ValueError if samples are NaN or infinite.
+        Args:
+            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
+
+        Raises:
+            ValueError: if samples are NaN or infinite.
         """
         return self.transcribe_many([iter(blocks)], batch_size=1)[0]
 
@@ -283,8 +329,13 @@ class Recogniser:
     ) -> Iterator[list[Word]]:
         """Yields a recording's words in lists, each as soon as its segment is recognised.
 
-        Arguments and errors as in `transcribe_blocks`; ``batch_size`` is a number of
-        segments.
+        Args:
+            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
+            batch_size: segments that the model gets together; 1 gives the earliest
+                words.
+
+        Raises:
+            ValueError: if samples are NaN or infinite.
         """
         segments = cut_segments(
             map(exported.as_samples, blocks), self.sample_rate_hz, lambda _: None
@@ -300,7 +351,10 @@ class Recogniser:
     ) -> Iterator[StreamResult]:
         """Yields the text of speech while it arrives; the last result is final.
 
-        The final texts do not depend on how the samples are cut into chunks.
+        The final texts do not depend on how the samples are cut into chunks::
+
+            for result in recogniser.stream(microphone):
+                print(result.text)
 
         Args:
             chunks: arrays of samples at `sample_rate_hz`, floats in -1..1 or int16, of
@@ -319,13 +373,22 @@ class Recogniser:
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
-        """Opens a stream to push chunks into; arguments and errors are those of `stream`."""
+        """Opens a stream to push chunks into, for callers that can't give an iterator.
+
+        Its argument and errors are those of `stream`.
+        """
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
         """Yields a recording's samples in blocks, float32 ``(samples,)``.
 
-        They are at `sample_rate_hz`, whatever the recording is.
+        They are at `sample_rate_hz`, whatever rate a file has.
+
+        Args:
+            audio: a path, samples, or an iterator over blocks of samples.
+
+        Raises:
+            ValueError: if the file can't be read, or the samples have another shape.
         """
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks, warn
@@ -333,18 +396,19 @@ class Recogniser:
             yield from audio_blocks(audio, self.sample_rate_hz, remark=warn)
             return
 
-        if isinstance(audio, Iterator):  # the recording arrives in blocks
+        # The recording arrives in blocks.
+        if isinstance(audio, Iterator):
             yield from audio
             return
 
         samples = np.asarray(audio)
         if samples.ndim != 1:
             raise ValueError(
-                f"samples must have the shape (samples,). Received: shape={samples.shape}. Average "
-                "the channels first."
+                "samples must have the shape (samples,). Received: "
+                f"shape={samples.shape}. Average the channels first."
             )
 
-        # Samples of a block.
+        # How many samples a block has.
         size = _BLOCK_S * self.sample_rate_hz
         for start in range(0, len(samples), size):
             yield samples[start : start + size]

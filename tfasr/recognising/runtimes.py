@@ -31,20 +31,34 @@ from tfasr.recognising.spec import (
 
 # In ONNX graphs, the outputs' names for the states after a chunk start with this.
 NEXT = "next_"
+
 # Names of LiteRT signatures: for a few output frames, with states in and out; for one
 # utterance.
 STEP = "step"
 WHOLE = "whole"
 
-_TRIED = 3  # output frames on which an exported model is tried
-# In LiteRT graphs, the outputs' names for the states after each output frame.
+# In LiteRT graphs, the outputs' names for the states after each output frame start with
+# this.
 STATES = "states_"
+
+# How many output frames an exported model is tried on when it is opened.
+_TRIED = 3
+
+# How many characters of a runtime's own error a message shows.
+_SHOWN = 300
 
 
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens a folder that `tfasr export` wrote, replacing decoder fields.
+    """Opens a folder that `tfasr export` wrote.
+
+    Args:
+        folder: of the export.
+        decoder_changes: fields of the decoder's config that replace the export's.
+
+    Returns:
+        The recogniser's description, and its model.
 
     Raises:
         UsageError: if files are missing or damaged, or don't fit together.
@@ -72,27 +86,44 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
 
     try:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
-        fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
-    except Exception as error:  # each runtime raises its own kinds
-        log_probs = None
-        fault = " ".join(str(error).split())[:300]
+        has_nan = np.isnan(log_probs).any()
+    # Each runtime raises its own kinds of errors.
+    except Exception as error:
+        fault = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
+    else:
+        fault = ""
+        if has_nan:
+            fault = "NaN"
+        elif log_probs.shape != expected:
+            fault = f"shape {log_probs.shape}"
 
-    if log_probs is None or log_probs.shape != expected or fault == "NaN":
+    if fault:
         raise UsageError(
-            f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} "
-            f"frames of {spec.features.num_features} features must give {_TRIED} output frames of "
-            f"{spec.alphabet.num_classes} classes. Received: {fault}. Export the run again."
+            f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: "
+            f"{frames} frames of {spec.features.num_features} features must give "
+            f"{_TRIED} output frames of {spec.alphabet.num_classes} classes. Received: "
+            f"{fault}. Export the run again."
         )
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
-    """Opens a model with a runtime named in `MODEL_FILES`; UsageError on failure."""
+    """Opens an exported model.
+
+    Args:
+        runtime: one of `MODEL_FILES`.
+        path: the model's file or folder.
+        spec: the recogniser's description.
+
+    Raises:
+        UsageError: if the runtime isn't installed, or can't load the model.
+    """
     if runtime == exported.ONNX:
         return OnnxAcoustics(path)
 
     if runtime == exported.LITERT:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
+
         return LitertUtterances(path)
 
     install = "tensorflow. Exports to onnx and litert don't need it"
@@ -111,7 +142,11 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime, in one thread per usable core."""
+    """Computes log-probabilities with ONNX Runtime, in one thread per usable core.
+
+    Args:
+        graph: the path of a ``.onnx`` file, or its content.
+    """
 
     def __init__(self, graph: str | Path | bytes):
         self.batches_at_once = usable_cores()
@@ -123,18 +158,18 @@ class OnnxAcoustics:
         self._states = {state.name: state.shape[2] for state in states}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        batch = len(features)
+        """Returns a batch's log-probabilities, see `Acoustics`."""
+        inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32)}
         # Each utterance begins without a past.
-        zeros = {
-            name: np.zeros((1, batch, n), np.float32)
-            for name, n in self._states.items()
-        }
-        inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32), **zeros}
+        for name, units in self._states.items():
+            inputs[name] = np.zeros((1, len(features), units), np.float32)
+
         (log_probs,) = self._session.run([LOG_PROBS], inputs)
 
         return log_probs
 
     def initial_state(self) -> State:
+        """Returns the recurrences' states before the first frame."""
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
@@ -152,31 +187,45 @@ class OnnxAcoustics:
 
 
 def onnx_session(graph: str | Path | bytes) -> Any:
-    """Opens a graph that ONNX Runtime runs in the caller's thread; UsageError on failure."""
+    """Opens a graph that ONNX Runtime runs in the caller's thread.
+
+    Args:
+        graph: the path of a ``.onnx`` file, or its content.
+
+    Raises:
+        UsageError: if ONNX Runtime isn't installed, or can't load the graph.
+    """
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
+
     # Uses only the caller's threads, each of which has its own batch. ONNX Runtime's
     # threads are bad at sharing an LSTM's step, and take a quarter more processor time
     # while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     # Errors only.
     options.log_severity_level = 3
+
     # Reads the file here, because ONNX Runtime rejects file names that aren't UTF-8.
-    source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
+    source = graph
+    if not isinstance(graph, bytes):
+        source = Path(graph).read_bytes()
+
     try:
         return runtime.InferenceSession(
-            source,
-            options,
-            providers=["CPUExecutionProvider"],
+            source, options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # ONNX Runtime's error classes aren't public
+    # ONNX Runtime's error classes aren't public.
+    except Exception as error:
         message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
         raise UsageError(message) from error
 
 
 def _shown(graph: str | Path | bytes) -> str:
     """Returns a model's name for messages."""
-    return "these bytes" if isinstance(graph, bytes) else str(graph)
+    if isinstance(graph, bytes):
+        return "these bytes"
+
+    return str(graph)
 
 
 def onnx_runtime() -> Any:
@@ -184,6 +233,7 @@ def onnx_runtime() -> Any:
     # Calling `disable_telemetry_events` after the import would be too late.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     install = "'tfasr[export]', or pip install onnxruntime"
+
     with optional_package("onnxruntime", "An exported recogniser", install):
         import onnxruntime
 
@@ -195,6 +245,13 @@ class _Litert:
 
     An interpreter isn't safe for threads, so each concurrent call gets its own; they
     are kept for later calls.
+
+    Args:
+        graph: the path of a ``.tflite`` file, or its content.
+
+    Attributes:
+        signature: the name of the graph's function that is called.
+        batches_at_once: see `Acoustics`.
     """
 
     signature: str
@@ -225,15 +282,16 @@ class _Litert:
         self._idle.put(runner)
 
     def initial_state(self) -> State:
+        """Returns the recurrences' states before the first frame."""
         return [np.zeros(shape, np.float32) for shape in self._states.values()]
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        utterances = (
-            row[:length] for row, length in zip(features, lengths, strict=True)
-        )
+        """Returns a batch's log-probabilities, computed one utterance at a time."""
         outputs = [
-            self.continued(frames, self.initial_state())[0] for frames in utterances
+            self.continued(row[:length], self.initial_state())[0]
+            for row, length in zip(features, lengths, strict=True)
         ]
+
         return exported.padded(outputs)[0]
 
 
@@ -242,6 +300,10 @@ class LitertAcoustics(_Litert):
 
     The graph has a fixed number of frames in its step and returns the state after each
     of them, so a chunk of any length is computed in steps.
+
+    Args:
+        graph: the path of a ``.tflite`` file, or its content.
+        stride: feature frames between output frames.
     """
 
     signature = STEP
@@ -249,6 +311,7 @@ class LitertAcoustics(_Litert):
     def __init__(self, graph: str | Path | bytes, stride: int):
         super().__init__(graph)
         self._stride = stride
+
         with self._runner() as runner:
             details = runner.get_input_details()
             frames = int(details[FEATURES]["shape"][1])
@@ -259,7 +322,7 @@ class LitertAcoustics(_Litert):
             self._steps = int(runner.get_output_details()[LOG_PROBS]["shape"][0])
 
         self._frames = frames
-        # feature frames that the first output frame sees
+        # How many feature frames the first output frame sees.
         self._first = frames - (self._steps - 1) * stride
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
@@ -270,8 +333,8 @@ class LitertAcoustics(_Litert):
         with self._runner() as runner:
             for begun in range(0, frames, self._steps):
                 count = min(self._steps, frames - begun)
-                # The last call is padded; its outputs for padding are
-                # dropped.
+
+                # The last call is padded; its outputs for padding are dropped.
                 inputs = np.zeros((1, self._frames, features.shape[1]), np.float32)
                 start = begun * self._stride
                 seen = features[
@@ -281,6 +344,7 @@ class LitertAcoustics(_Litert):
                 values = dict(zip(self._states, state, strict=True))
                 values[FEATURES] = inputs
                 outputs = runner(**values)
+
                 parts.append(outputs[LOG_PROBS][:count])
                 state = [
                     outputs[STATES + name][count - 1 : count] for name in self._states
@@ -295,6 +359,7 @@ class LitertUtterances(_Litert):
     signature = WHOLE
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns an utterance's log-probabilities, and the state as it was: []."""
         inputs = {
             FEATURES: features[None],
             LENGTHS: np.array([len(features)], np.int32),
@@ -304,7 +369,11 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """Returns an interpreter of a graph, a path or a file's content.
+    """Returns an interpreter of a graph.
+
+    Args:
+        graph: the path of a ``.tflite`` file, or its content.
+        num_threads: that it may use.
 
     Raises:
         UsageError: if LiteRT isn't installed or can't load the graph.
@@ -328,7 +397,11 @@ def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
 
 
 def _interpreter_class() -> Any:
-    """Returns the class of LiteRT's own package, or TensorFlow's if that isn't installed."""
+    """Returns LiteRT's own class, or TensorFlow's if LiteRT isn't installed.
+
+    Raises:
+        UsageError: if neither is.
+    """
     with contextlib.suppress(ModuleNotFoundError):
         from ai_edge_litert.interpreter import Interpreter
 

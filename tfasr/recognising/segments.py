@@ -1,4 +1,4 @@
-"""Recognises recordings in batches of segments of similar length, and streams of speech.
+"""Recognises recordings in batches of segments, and streams of speech.
 
 This is the way from samples to words. Recordings are cut in pauses (`PauseCutter`),
 segments go through features, model and decoder in separate threads
@@ -36,21 +36,35 @@ if TYPE_CHECKING:
     from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
-# Of a segment: about the longest training utterance (ShardConfig.max_duration_s), beyond
-# which models recognise less well.
+# The longest segment, in seconds: about the longest training utterance
+# (ShardConfig.max_duration_s), beyond which models recognise less well.
 LONGEST_S = 16.0
-# Both segments contain this much of each side of a cut, to keep words whole.
+
+# Both segments contain so many seconds of each side of a cut, to keep words whole.
 CONTEXT_S = 0.5
+
 # Recordings are cut in a quiet stretch of this length, longer than a stop consonant.
 _PAUSE_S = 0.3
-_BLOCK_S = 0.01  # for which loudness is measured
-_MANY_FRAMES = 10_000  # from here on, importing a faster Fourier transform saves time
+
+# For stretches of this length, loudness is measured.
+_BLOCK_S = 0.01
+
+# From so many feature frames on, importing a faster Fourier transform saves time.
+_MANY_FRAMES = 10_000
+
 # How many batches of segments are read and sorted by length together: fewer at first,
 # so that the model can start early.
 _BATCHES_SORTED = (1, 2, 4)
-_READ_AHEAD = 32  # segments
-_END = object()  # after the last segment
+
+# How many segments are read ahead of the model.
+_READ_AHEAD = 32
+
+# Comes after the last segment, between threads.
+_END = object()
+
+# The samples of a segment whose features are computed.
 _NOTHING = np.zeros(0, np.float32)
+
 # A segment's batch and row in the batch; None if the segment is too short for an output
 # frame.
 _Place = tuple[Future, int] | None
@@ -58,12 +72,19 @@ _Place = tuple[Future, int] | None
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a recording that goes through the model in one piece."""
+    """A part of a recording that goes through the model in one piece.
 
-    samples: np.ndarray  # float32 (samples,)
-    start_s: float  # time of the first sample in the recording
-    from_s: float  # words before this time belong to the previous segment
-    to_s: float  # words from this time on belong to the next segment
+    Attributes:
+        samples: float32 (samples,).
+        start_s: time of the first sample in the recording.
+        from_s: words before this time belong to the previous segment.
+        to_s: words from this time on belong to the next segment.
+    """
+
+    samples: np.ndarray
+    start_s: float
+    from_s: float
+    to_s: float
 
 
 class PauseCutter:
@@ -73,6 +94,10 @@ class PauseCutter:
     second half of ``longest_s``. Each segment extends half a second beyond its cuts, so
     that both neighbours contain the whole of a word at a cut. The word belongs to the
     segment in which its middle is.
+
+    Args:
+        sample_rate_hz: of the blocks.
+        longest_s: of a segment, with its context.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -100,7 +125,10 @@ class PauseCutter:
     def finish(self) -> list[Segment]:
         """Returns the last segment, unless there are no samples."""
         held = self._all()
-        return [self._segment(held, self._from, None)] if len(held) else []
+        if not len(held):
+            return []
+
+        return [self._segment(held, self._from, None)]
 
     def _cut(self) -> Segment:
         """Cuts off the first segment of what is held; its context is held on."""
@@ -115,7 +143,8 @@ class PauseCutter:
         self._from = self._start + cut
         dropped = max(cut - self._context, 0)
         # A copy, so that the samples before it can be freed.
-        self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
+        self._blocks = [held[dropped:].copy()]
+        self._held -= dropped
         self._start += dropped
 
         return segment
@@ -123,16 +152,27 @@ class PauseCutter:
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
         """Returns held samples as a segment, with its words between two positions.
 
-        None means the end of the recording.
+        Args:
+            samples: from the first held one on.
+            start: the position in the recording from which words count; 0 for its
+                beginning.
+            end: the position from which they don't; None for the recording's end.
         """
-        from_s = start / self._rate_hz if start else -np.inf
-        to_s = np.inf if end is None else end / self._rate_hz
+        from_s = -np.inf
+        if start:
+            from_s = start / self._rate_hz
+
+        to_s = np.inf
+        if end is not None:
+            to_s = end / self._rate_hz
+
         return Segment(samples, self._start / self._rate_hz, from_s, to_s)
 
     def _all(self) -> np.ndarray:
         """Returns all held samples as one array."""
         if len(self._blocks) != 1:
             self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
+
         return self._blocks[0]
 
 
@@ -141,7 +181,13 @@ def cut_segments(
     sample_rate_hz: int,
     count: Callable[[float], None],
 ) -> Iterator[Segment]:
-    """Cuts float32 blocks into segments; calls ``count`` with each block's seconds."""
+    """Cuts a recording into segments as it is read.
+
+    Args:
+        blocks: its samples, float32 ``(samples,)``.
+        sample_rate_hz: of the samples.
+        count: is called with each block's seconds.
+    """
     cutter = PauseCutter(sample_rate_hz)
     for block in blocks:
         count(len(block) / sample_rate_hz)
@@ -151,7 +197,13 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """Returns the middle of the quietest stretch, a position not before ``earliest``."""
+    """Returns the middle of the quietest stretch of `_PAUSE_S`, as a position.
+
+    Args:
+        samples: float32 ``(samples,)``.
+        earliest: the first position that the middle may be at.
+        rate_hz: of the samples.
+    """
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(
@@ -174,11 +226,17 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
 
 @dataclass(frozen=True)
 class LabelSpan:
-    """The frames in which a path stays in one label."""
+    """The frames in which a path stays in one label.
 
-    label: int  # a class, not the blank
-    start: int  # its first frame
-    end: int  # the frame after its last
+    Attributes:
+        label: a class, not the blank.
+        start: its first frame.
+        end: the frame after its last.
+    """
+
+    label: int
+    start: int
+    end: int
 
 
 def aligned_words(
@@ -225,7 +283,15 @@ def aligned_words(
 
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
-    """Returns a path's labels, without repeats and blanks; ``path``: a class per frame."""
+    """Returns a path's labels, without repeats and blanks.
+
+    >>> [span.label for span in path_spans(np.array([3, 0, 0, 3, 1, 1]), blank_id=3)]
+    [0, 1]
+
+    Args:
+        path: a class per frame, int ``(frames,)``.
+        blank_id: the class of the blank.
+    """
     return [
         LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id
     ]
@@ -249,11 +315,19 @@ def align(
 ) -> list[LabelSpan]:
     """Returns the most probable alignment of labels with one utterance's frames.
 
-    ``log_probs`` are ``(frames, classes)``. Like decoders, it may skip a separator if a
-    blank separates the equal labels around it.
+    Like decoders, it may skip a separator if a blank separates the equal labels around
+    it.
+
+    Args:
+        labels: of the text, without blanks.
+        log_probs: the model's, ``(frames, classes)``.
+        alphabet: of the classes.
 
     Raises:
         ValueError: if there are too few frames.
+
+    Source: Graves et al., "Connectionist Temporal Classification", ICML 2006, section
+    4.1 (the states).
     """
     if not labels:
         return []
@@ -303,13 +377,14 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
     if not np.isfinite(best[-2:]).any():
         raise ValueError(
-            f"There must be enough frames for the labels. Received: {len(scores)} frames, "
-            f"{count // 2} labels."
+            f"There must be enough frames for the labels. Received: {len(scores)} "
+            f"frames, {count // 2} labels."
         )
 
     # And ends with the last label or the blank after it.
     state = count - 1 - int(best[-2] > best[-1])
     path = np.empty(len(scores), np.int64)
+
     for frame in range(len(scores) - 1, -1, -1):
         path[frame] = state
         # int8 holds the step, but not the number of a state in a long text.
@@ -334,6 +409,7 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
         symbol = alphabet.symbols[span.label]
         is_mark = unicodedata.category(symbol[0])[0] == "M"
         starts = symbol[0] in (" ", WORD_START) or is_unspaced(symbol[0]) or alone
+
         if word and starts and not is_mark:
             yield word
             word = []
@@ -347,7 +423,10 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
 
 
 def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
-    """Returns the geometric mean over a word's labels of each one's highest probability."""
+    """Returns a word's confidence, from 0 to 1.
+
+    It is the geometric mean over the word's labels of each one's highest probability.
+    """
     best = [float(log_probs[span.start : span.end, span.label].max()) for span in word]
     return min(math.exp(sum(best) / len(best)), 1.0)
 
@@ -356,6 +435,17 @@ class SegmentModel:
     """The stages of recognising a segment, one method each: features, model, words.
 
     Each stage is called from its own thread, see `recognised_in_batches`.
+
+    Args:
+        spec: describes the recogniser.
+        acoustics: its model.
+        model: a language model for word beam search; None for none.
+        hot_words: expected words with their weights; None for none.
+
+    Attributes:
+        spec: see above.
+        batches_at_once: how many threads may compute `log_probs`.
+        decoder: turns log-probabilities into text.
     """
 
     def __init__(
@@ -394,6 +484,7 @@ class SegmentModel:
         """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
+
         return self._acoustics.log_probs(batch, lengths), frames
 
     def words(
@@ -402,12 +493,19 @@ class SegmentModel:
         log_probs: np.ndarray,
         lengths: np.ndarray,
     ) -> list[list[Word]]:
-        """Returns the words of each segment, without those that belong to its neighbours."""
+        """Returns the words of each segment, without those that are its neighbours'.
+
+        Args:
+            segments: those of a batch.
+            log_probs: ``(segments, output frames, classes)``, right-padded.
+            lengths: each segment's output frames.
+        """
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         alphabet = self.spec.alphabet
         step_s = self.spec.frame_step_s
         items = zip(segments, hypotheses, log_probs, lengths, strict=True)
+
         for segment, hypothesis, scores, length in items:
             first_s = segment.start_s + self.spec.first_frame_s
             words = aligned_words(
@@ -440,11 +538,17 @@ def recognised_in_batches(
     can use compute its outputs. At most a few hundred segments are in memory. An error
     while iterating over ``segments`` is raised after everything before it has been
     yielded.
+
+    Args:
+        model: the stages.
+        segments: pairs of a key, such as the recording's number, and a segment.
+        batch_size: segments that the model gets together.
     """
     hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
     decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
     def hear(batch: list[tuple]) -> Future:
+        """Computes a batch's log-probabilities; returns its future words."""
         log_probs, frames = model.log_probs([features for _, _, features in batch])
         return decoding.submit(
             model.words,
@@ -463,6 +567,7 @@ def recognised_in_batches(
         places: list[_Place] = [None] * len(group)
         each = math.ceil(len(long_enough) / model.batches_at_once)
         size = max(min(batch_size, each), 1)
+
         for start in range(0, len(long_enough), size):
             numbers = long_enough[start : start + size]
             future = hearing.submit(hear, [group[n] for n in numbers])
@@ -497,10 +602,12 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
     stopped = threading.Event()
 
     def put(item: Any) -> bool:
+        """Waits for a place in the queue; returns False if nobody reads it any more."""
         while not stopped.is_set():
             try:
                 queue.put(item, timeout=0.1)
-            except Full:  # checks again whether to stop
+            # Checks again whether to stop.
+            except Full:
                 continue
 
             return True
@@ -508,6 +615,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         return False
 
     def read() -> None:
+        """Reads all segments into the queue, and ends it with `_END` or an error."""
         try:
             for key, segment in segments:
                 # Drops the samples, which are no longer needed and take more memory
@@ -517,11 +625,13 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
                     return
 
             put(_END)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+        # Raised below, in the caller's thread.
+        except BaseException as error:  # noqa: BLE001
             put(error)
 
     thread = threading.Thread(target=read, name="reader", daemon=True)
     thread.start()
+
     try:
         while (item := queue.get()) is not _END:
             if isinstance(item, BaseException):
@@ -560,16 +670,23 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 def _finished(
     keys: list[Any], places: list[_Place]
 ) -> Iterator[tuple[Any, list[Word]]]:
-    """Yields the keys and words of a group, waiting for the model and the decoder."""
+    """Yields the keys and words of a group, waiting for the model and the decoder.
+
+    Args:
+        keys: of the group's segments.
+        places: where each one's words will be.
+    """
     for key, place in zip(keys, places, strict=True):
         words = []
         if place is not None:
             future, row = place
             words = future.result().result()[row]
+
         yield key, words
 
 
-# Seconds processed at a time, so that even a chunk of an hour needs little memory.
+# How many seconds a stream processes at a time, so that even a chunk of an hour needs
+# little memory.
 _MOST_S = 5.0
 
 
@@ -593,7 +710,13 @@ class EndpointRules:
 
 
 class EndpointDetector:
-    """Finds where utterances end, by a model's outputs."""
+    """Finds where utterances end, by a model's outputs.
+
+    Args:
+        rules: what ends an utterance.
+        alphabet: of the model's classes.
+        frame_step_s: seconds from one output frame to the next.
+    """
 
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
@@ -611,13 +734,23 @@ class EndpointDetector:
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """Returns after how many of these frames the utterance ends; None if it goes on."""
+        """Returns after how many of these frames the utterance ends; None if it goes on.
+
+        Args:
+            log_probs: those that follow the frames of the last call, ``(frames,
+                classes)``.
+        """
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
-            self._silence = self._silence + 1 if silent else 0
-            self._spoken |= not silent
+            if silent:
+                self._silence += 1
+            else:
+                self._silence = 0
+                self._spoken = True
+
             silence_s = self._silence * self._step_s
             rules = self._rules
+
             if (
                 silence_s >= rules.silence_s
                 or (self._spoken and silence_s >= rules.silence_after_speech_s)
@@ -639,8 +772,16 @@ class Stream:
 
     During an utterance the text is what the decoder would return if the utterance ended
     now. A decoder that needs all frames runs only at the end; until then, decoding is
-    greedy. Without endpoints only `finish` ends an utterance. Raises UsageError if the
-    model can't stream.
+    greedy. Without endpoints only `finish` ends an utterance.
+
+    Args:
+        spec: describes the recogniser.
+        acoustics: its model.
+        decoder: turns log-probabilities into text.
+        endpoints: what ends an utterance; None for the stream's end alone.
+
+    Raises:
+        UsageError: if the model can't stream.
     """
 
     def __init__(
@@ -676,14 +817,22 @@ class Stream:
             self._detector.restart()
 
     def push(self, samples: np.ndarray) -> list[StreamResult]:
-        """Adds any number of samples, floats in -1..1 or int16, at the model's sample rate.
+        """Adds samples at the model's sample rate.
 
-        Returns utterances that ended, and the current utterance if its text has
-        changed. Raises ValueError if samples are NaN or infinite.
+        Args:
+            samples: any number of them, floats in -1..1 or int16.
+
+        Returns:
+            The utterances that ended, and the current utterance if its text has
+            changed.
+
+        Raises:
+            ValueError: if samples are NaN or infinite.
         """
         samples = as_samples(np.asarray(samples))
         results = []
         most = int(_MOST_S * self._spec.features.sample_rate_hz)
+
         for start in range(0, len(samples), most):
             self._see(samples[start : start + most])
             # Each part's features are freed before the next.
@@ -723,12 +872,20 @@ class Stream:
         while count := self._spec.output_frames(len(self._features)):
             used = self._features[: kernel + (count - 1) * stride]
             log_probs, state = self._acoustics.continued(used, self._state)
-            end = None if self._detector is None else self._detector.end(log_probs)
-            taken = count if end is None else end
+            end = None
+            if self._detector is not None:
+                end = self._detector.end(log_probs)
+
+            # Frames after the utterance's end belong to the next one.
+            taken = count
+            if end is not None:
+                taken = end
+
             self._log_probs.append(log_probs[:taken])
             self._decoded.hear(log_probs[:taken])
             self._frames += taken
             self._features = self._features[taken * stride :]
+
             if end is None:
                 self._state = state
                 continue
@@ -737,8 +894,7 @@ class Stream:
             if result.text:
                 results.append(result)
 
-            # The next utterance begins with the first frame that this one
-            # hasn't used.
+            # The next utterance begins with the first frame that this one hasn't used.
             self._begun += self._frames * stride
             self._begin()
 
@@ -755,7 +911,12 @@ class Stream:
         return self._result(hypothesis.text, final=True)
 
     def _result(self, text: str, final: bool) -> StreamResult:
-        """Returns a text as a result, whose words are aligned only on demand."""
+        """Returns a text as a result, whose words are aligned only on demand.
+
+        Args:
+            text: what the decoder returned.
+            final: whether the utterance has ended.
+        """
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
         alphabet = self._spec.alphabet

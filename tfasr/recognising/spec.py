@@ -36,18 +36,24 @@ from tfasr.kit.files import (
     write_whole,
 )
 
+# A recurrence's state between two chunks, as the runtime has it.
 State = list[Any]
+
 # Names of models' inputs and outputs in exported files.
 FEATURES = "features"
 LENGTHS = "lengths"
 LOG_PROBS = "log_probs"
 OUTPUT_LENGTHS = "output_lengths"
-STREAMING_PRESET = "an4_streaming.gin"  # that messages name
 
-# Larger values are rejected: squares would exceed float32, or arrays would exceed
-# memory.
+# A preset whose models can stream, for messages.
+STREAMING_PRESET = "an4_streaming.gin"
+
+# Louder samples are rejected, since their squares would exceed float32.
 _LOUDEST = 1e12
-_BEGINNING_BYTES = 4096  # of a stream, by which an audio file is recognised
+
+# How many bytes of a stream show whether it is an audio file.
+_BEGINNING_BYTES = 4096
+
 # Limits of what a description may say: an export comes from anyone, and arrays are made
 # of these sizes.
 _MOST = {
@@ -119,10 +125,12 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """The text of a stream's utterance so far, or its whole text if it has ended (``final``).
+    """The text of a stream's utterance, so far or whole.
 
-    ``align`` returns ``words`` with their times; it is called when you first read
-    ``words``.
+    Attributes:
+        text: what was recognised.
+        final: whether the utterance has ended.
+        align: returns the words with their times; called when you first read `words`.
     """
 
     text: str
@@ -160,8 +168,9 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
     loudest = float(np.abs(samples).max(initial=0))
     if loudest > _LOUDEST:
         raise ValueError(
-            f"samples must be at most {_LOUDEST:g} times full scale, or their features aren't "
-            f"finite. Received: samples up to {loudest:g}, where full scale is 1."
+            f"samples must be at most {_LOUDEST:g} times full scale, or their features "
+            f"aren't finite. Received: samples up to {loudest:g}, where full scale is "
+            "1."
         )
 
     return samples
@@ -174,11 +183,14 @@ def pcm_chunks(
 ) -> Iterator[np.ndarray]:
     """Yields int16 samples ``(samples,)`` of a stream as they arrive.
 
-    The stream is signed 16-bit little-endian mono, such as a microphone's.
+    Args:
+        stream: signed 16-bit little-endian mono, such as a microphone's.
+        sample_rate_hz: of the samples.
+        chunk_s: the longest chunk, in seconds.
 
     Raises:
         UsageError: if it begins like an audio file, whose header and compressed samples
-        would be taken for speech.
+            would be taken for speech.
     """
     # `read1` returns what has arrived, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
@@ -202,8 +214,8 @@ def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
     if form is not None:
         raise UsageError(
             "A stream must be raw PCM: signed 16 bit, little endian, one channel, "
-            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of -, or "
-            f"convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
+            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of "
+            f"-, or convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
         )
 
 
@@ -283,6 +295,7 @@ class RecogniserSpec:
         """
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
+
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
 
     def output_frames(self, feature_frames: int) -> int:
@@ -306,31 +319,37 @@ class RecogniserSpec:
         return self.streams and self.features.normalisation in ("corpus", "none")
 
     def check_streams(self) -> None:
-        """Raises UsageError, with the reason and a preset, if the recogniser can't stream."""
+        """Raises UsageError, with the reason and a preset, if it can't stream."""
         if self.can_stream:
             return
 
         reason = ", whose layers look at later frames or at whole utterances"
         if (kind := self.features.normalisation) in ("utterance", "speaker"):
             reason = (
-                f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation are known "
-                "only then"
+                f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation "
+                "are known only then"
             )
 
         raise UsageError(
-            f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
-            f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
-            "FeatureConfig.normalisation = 'corpus' and a recurrence in one direction. Until "
-            "then, transcribe whole recordings, without --stream."
+            "To stream, a model must not need an utterance's end. Received: "
+            f"{self.model!r}{reason}. Train one that can: --gin_file "
+            f"{STREAMING_PRESET}, or bind FeatureConfig.normalisation = 'corpus' and a "
+            "recurrence in one direction. Until then, transcribe whole recordings, "
+            "without --stream."
         )
 
 
+# The files of an export follow.
+
+# The model for ONNX Runtime.
 GRAPH_FILE = "model.onnx"
+
 # Runtimes that an export can be for, the values of ``--to``.
 ONNX = "onnx"
 LITERT = "litert"
 KERAS = "keras"
 SAVED_MODEL = "saved_model"
+
 # Name of the model's file, or folder, for each runtime.
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
@@ -338,16 +357,24 @@ MODEL_FILES = {
     KERAS: "model.keras",
     SAVED_MODEL: "saved_model",
 }
+
+# The recogniser's description, and the model's card, for people.
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
+
 # Hashes of all other files, for ``sha256sum --check``; written last.
 SUMS_FILE = "SHA256SUMS"
+
 # The file whose hash identifies a recogniser.
 _WEIGHTS = {
     **MODEL_FILES,
     SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001",
 }
-_FORMAT = 1  # of an export; raise it when other versions can't read it
+
+# The format of an export; raise it when other versions can't read it.
+_FORMAT = 1
+
+# What to do about a damaged export.
 _AGAIN = "Export the run again."
 
 
@@ -393,7 +420,11 @@ def write_spec(
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Reads what `write_spec` wrote, replacing some decoder fields.
+    """Reads what `write_spec` wrote.
+
+    Args:
+        folder: of the export.
+        decoder_changes: fields of the decoder's config that replace the export's.
 
     Raises:
         UsageError: if the description is damaged, or of another version of tfasr.
@@ -409,10 +440,12 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
         "streams",
     )
     content = read_object(path, _AGAIN, names)
+
     if content["format"] != _FORMAT:
         raise UsageError(
-            f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, written by "
-            f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+            f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, "
+            f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the "
+            "run again."
         )
 
     # Checked alone first, so that the message blames the flags and not the file.
@@ -428,17 +461,20 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
         if statistics is not None:
             statistics = tuple(_float32(statistics[n]) for n in ("mean", "deviation"))
 
+        lexicon = ()
+        if needs_lexicon(decoder):
+            lexicon = tuple(load_lexicon(folder))
+
         return RecogniserSpec(
             model=str(content["model"]),
             features=FeatureConfig(**content["features"]),
             statistics=statistics,
             alphabet=Alphabet.load(folder / ALPHABET_FILE),
             decoder=decoder,
-            lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
+            lexicon=lexicon,
             geometry=(kernel, stride),
             streams=bool(content["streams"]),
-            # The same weights are the same recogniser, wherever the folder
-            # is.
+            # The same weights are the same recogniser, wherever the folder is.
             identity=file_sha256(folder / _WEIGHTS[exported_runtime(folder)]),
         )
     except UsageError:
@@ -456,14 +492,20 @@ def _float32(values: Any) -> np.ndarray:
 
 
 def exported_runtime(folder: Path) -> str:
-    """Returns the runtime of an export's model; UsageError if it isn't in `MODEL_FILES`."""
+    """Returns the runtime of an export's model, one of `MODEL_FILES`.
+
+    Raises:
+        UsageError: if it is another one, as of a newer tfasr.
+    """
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime")
+
     if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
-            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
-            f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: "
+            f"{runtime!r}, written by tfasr {content.get('tfasr')}. Use that tfasr, or "
+            "export the run again."
         )
 
     return runtime
@@ -518,8 +560,8 @@ def check_sums(folder: Path) -> None:
 
         if file_sha256(path) != expected:
             raise UsageError(
-                f"An exported folder's files must be as they were written. {path} has changed: "
-                f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
+                f"An exported folder's files must be as they were written. {path} has "
+                f"changed: its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
 
     model = folder / MODEL_FILES[exported_runtime(folder)]

@@ -11,8 +11,11 @@ from tfasr.alphabet import clusters, join_words
 from tfasr.errors import UsageError
 from tfasr.recognising.spec import Word
 
-_PAUSE_S = 0.8  # ends a subtitle that has been shown for long enough
-_MOST = 10_000  # of every limit; more would be a mistake
+# A pause of this length, in seconds, ends a subtitle that has been shown long enough.
+_PAUSE_S = 0.8
+
+# The highest value of every limit; more would be a mistake.
+_MOST = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,26 @@ class SubtitleRules:
             value = getattr(self, name)
             if not 0 < value <= _MOST:
                 raise UsageError(
-                    f"--subtitle_{name} must be more than 0, at most {_MOST}. Received: {value}."
+                    f"--subtitle_{name} must be more than 0, at most {_MOST}. "
+                    f"Received: {value}."
                 )
 
         if self.longest_s < self.shortest_s:
             raise UsageError(
-                "--subtitle_longest_s must be at least --subtitle_shortest_s. Received: "
-                f"{self.longest_s:g} and {self.shortest_s:g}."
+                "--subtitle_longest_s must be at least --subtitle_shortest_s. "
+                f"Received: {self.longest_s:g} and {self.shortest_s:g}."
             )
 
 
 @dataclass(frozen=True)
 class Cue:
-    """A subtitle: its lines, and when it is shown."""
+    """A subtitle.
+
+    Attributes:
+        start_s: when it appears, in seconds from the recording's start.
+        end_s: when it disappears.
+        lines: its text.
+    """
 
     start_s: float
     end_s: float
@@ -70,6 +80,10 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
     A pause ends a cue, and so do the limits on text and time. A short cue stays until
     it has been shown for the shortest time, which delays the next one if speech is that
     fast.
+
+    Args:
+        words: of a transcript, in order.
+        rules: the limits.
     """
     groups: list[list[Word]] = []
     for word in _in_pieces(words, rules):
@@ -85,6 +99,7 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
         if number + 1 < len(groups):
             following_s = groups[number + 1][0].start_s
 
+        # It stays while its words are spoken, and long enough to be read.
         spoken_until_s = max(word.end_s for word in group)
         end_s = min(spoken_until_s, following_s, start_s + rules.longest_s)
         end_s = max(end_s, start_s + rules.shortest_s)

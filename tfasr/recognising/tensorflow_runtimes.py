@@ -22,15 +22,24 @@ from tfasr.training.trained import TrainedRun
 # A SavedModel's signatures for batches of recordings and for a stream's next frames.
 WHOLE_SIGNATURE = "serving_default"
 CONTINUED_SIGNATURE = "continued"
-# Prefixes of the names of states before and after a chunk; a number follows.
+
+# In SavedModels, prefixes of the names of states before and after a chunk; a number
+# follows.
 STATE = "state_"
 NEXT_STATE = "next_state_"
 
 
 class KerasAcoustics:
-    """Computes log-probabilities with a Keras model."""
+    """Computes log-probabilities with a Keras model.
 
-    batches_at_once = 1  # because TensorFlow divides each batch among the cores
+    Args:
+        recogniser: maps features and lengths to logits, see `tfasr.models.model`.
+        config: of the model.
+        num_features: width of a feature frame.
+    """
+
+    # TensorFlow divides each batch among the cores.
+    batches_at_once = 1
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
         self.recogniser = recogniser
@@ -44,15 +53,19 @@ class KerasAcoustics:
         self._forward = tf.function(self._log_probs, input_signature=signature)
 
     def _log_probs(self, features: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Computes what `log_probs` returns; TensorFlow compiles it once."""
         return tf.nn.log_softmax(self.recogniser(features, lengths, training=False))
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns a batch's log-probabilities, see `Acoustics`."""
         return self._forward(tf.constant(features), tf.constant(lengths)).numpy()
 
     def initial_state(self) -> State:
+        """Returns the recurrences' states before the first frame."""
         return self.recogniser.initial_state(1)
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         log_probs, state = self._continued(tf.constant(features[None]), state)
         return log_probs[0].numpy(), state
 
@@ -77,11 +90,16 @@ def open_run(
     checkpoint: str,
     decoder_changes: dict[str, Any],
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """Opens a run's recogniser at a checkpoint: "best", "last" or a file.
+    """Opens a run's recogniser at a checkpoint.
+
+    Args:
+        trained: the run.
+        checkpoint: "best", "last" or a file.
+        decoder_changes: fields of the decoder's config that replace the run's.
 
     Raises:
-        UsageError: if the checkpoint is missing, or the model has no frames at equal
-        distances.
+        UsageError: if the checkpoint is missing, or the model's output frames aren't at
+            equal distances.
     """
     path = trained.checkpoint(checkpoint)
     model = trained.model(checkpoint, precision="float32")
@@ -89,16 +107,22 @@ def open_run(
     decoder = trained.decoder(**decoder_changes)
     geometry = frame_geometry(experiment.model)
     kind = experiment.features.normalisation
+
     if len(geometry) != 2:
         raise UsageError(
-            f"To transcribe, a model must have output frames at equal distances. Received: "
-            f"{model_name(experiment.model)!r}, whose output_lengths don't describe a convolution."
+            "To transcribe, a model must have output frames at equal distances. "
+            f"Received: {model_name(experiment.model)!r}, whose output_lengths don't "
+            "describe a convolution."
         )
+
+    statistics = None
+    if kind in ("corpus", "speaker"):
+        statistics = trained.statistics
 
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
-        statistics=trained.statistics if kind in ("corpus", "speaker") else None,
+        statistics=statistics,
         alphabet=trained.alphabet,
         decoder=decoder,
         lexicon=tuple(trained.lexicon(decoder)),
@@ -123,24 +147,32 @@ def open_keras_file(path: Path) -> KerasAcoustics:
 
 
 class SavedModelAcoustics:
-    """Computes log-probabilities with a SavedModel, which needs no code of tfasr."""
+    """Computes log-probabilities with a SavedModel, which needs no code of tfasr.
 
-    batches_at_once = 1  # because TensorFlow divides each batch among the cores
+    Args:
+        path: the SavedModel's folder.
+    """
+
+    # TensorFlow divides each batch among the cores.
+    batches_at_once = 1
 
     def __init__(self, path: Path):
-        # kept, because its functions need it
+        # Kept, because its functions need it.
         self._model = tf.saved_model.load(str(path))
         self._whole = self._model.signatures[WHOLE_SIGNATURE]
         self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
         self._states = {}
+
         if self._continued is not None:
             _, specs = self._continued.structured_input_signature
+            # By their numbers: "state_10" comes after "state_9".
             names = sorted(
                 specs.keys() - {FEATURES}, key=lambda name: int(name[len(STATE) :])
             )
             self._states = {name: specs[name].shape for name in names}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns a batch's log-probabilities, see `Acoustics`."""
         inputs = {
             FEATURES: tf.constant(features),
             LENGTHS: tf.constant(lengths, tf.int32),
@@ -148,9 +180,11 @@ class SavedModelAcoustics:
         return self._whole(**inputs)[LOG_PROBS].numpy()
 
     def initial_state(self) -> State:
+        """Returns the recurrences' states before the first frame."""
         return [tf.zeros(shape) for shape in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         inputs = dict(zip(self._states, state, strict=True))
         inputs[FEATURES] = tf.constant(features[None])
         outputs = self._continued(**inputs)

@@ -110,6 +110,7 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
+
         # Only the number of attributes is checked: a check of each assignment would
         # take too long.
         if len(self.__dict__) != self._attributes:
@@ -133,6 +134,7 @@ class Step:
                 # The usual case, a count, must be fast: this runs in every step.
                 if type(value) is not int or value < 0:
                     value = amount(name, value)
+
                 values[name] = value
 
         values["input_wait_s"] = round(waited, 6)
@@ -226,7 +228,10 @@ class Evaluation:
         with wrong_values_are_wrong_use():
             counts = count_errors(references, hypotheses)
 
-        self._counts = counts if self._counts is None else self._counts + counts
+        if self._counts is not None:
+            counts = self._counts + counts
+
+        self._counts = counts
         self._references += references
 
     def measure(self, **values: Any) -> None:
@@ -320,8 +325,11 @@ class Saving:
         self._order.leave("saving")
         # If saving failed, the event ends the interval but has no step, so no run
         # resumes from it.
-        where = self._run._where if kind is None else {}
-        self._run._ledger.stop("checkpoint", **where)
+        if kind is None:
+            self._run._ledger.stop("checkpoint", **self._run._where)
+        else:
+            self._run._ledger.stop("checkpoint")
+
         self._run._ledger.sync()
         self._run._touch()
 
@@ -386,6 +394,7 @@ def number(value: Any, name: str = "loss") -> float | None:
     """
     if value is None:
         return None
+
     try:
         # float() of a PyTorch tensor with a gradient would warn.
         plain = value.item() if hasattr(value, "item") else value
@@ -416,11 +425,14 @@ def measured(
     """
     result = number("missing" if value is None else value, name)
     metric = metric_named(name, metrics)
-    most = 1.0 if metric.better == HIGHER else _LARGEST_ERROR_RATE
+    most = _LARGEST_ERROR_RATE
+    if metric.better == HIGHER:
+        most = 1.0
+
     if metric.rate and result is not None and not 0 <= result <= most:
         raise UsageError(
-            f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. Received: "
-            f"{_shown(value)}."
+            f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. "
+            f"Received: {_shown(value)}."
         )
 
     return result
@@ -433,14 +445,16 @@ def _texts(values: Iterable[str], name: str) -> list[str]:
     """
     if isinstance(values, str | bytes):
         raise UsageError(
-            f"{name} must be a list of texts, one for each utterance. Received: {_shown(values)}."
+            f"{name} must be a list of texts, one for each utterance. Received: "
+            f"{_shown(values)}."
         )
 
     texts = list(values)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
             raise UsageError(
-                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index {number}."
+                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index "
+                f"{number}."
             )
 
     return texts
@@ -620,6 +634,7 @@ class Recorder:
             raise UsageError(
                 "A recorder must be opened once. Received: one that is open."
             )
+
         with contextlib.ExitStack() as stack:
             stack.enter_context(claimed(self.run_dir, "folder"))
             begin = position(
@@ -646,6 +661,7 @@ class Recorder:
             self._before = self._settings.comparability
             if self._before is None and self._extended:
                 self._before = begin.comparability or {}
+
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
 
@@ -718,7 +734,9 @@ class Recorder:
         """
         order = self._order
         order.check("run.epoch()")
-        number = order.epoch + 1 if number is None else number
+        if number is None:
+            number = order.epoch + 1
+
         if type(number) is not int or number <= order.epoch:
             text = f"An epoch's number must be above the last epoch's, {order.epoch}."
             raise UsageError(f"{text} Received: {number!r}.")

@@ -155,6 +155,7 @@ def settings_of(
     for name, metric in metrics.items():
         if not isinstance(metric, Metric):
             metric = Metric(metric)
+
         declared[name] = metric.to_json()
 
     known_metrics = Metrics.of(declared, "The recorder")
@@ -198,6 +199,7 @@ def check_mappings(**values: Any) -> None:
     for name, value in values.items():
         if value is None:
             continue
+
         named = isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
         if not named:
             raise UsageError(
@@ -239,6 +241,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         problem = schema.wrong(name, value)
         if problem is not None:
             raise UsageError(f"A fact of this name has a fixed type: {problem}.")
+
         if name in WRITTEN:
             raise UsageError(
                 f"A recorder writes {name!r} itself: call the fact something else."
@@ -269,7 +272,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     for group in ("facts", "config"):
         values = settings.get(group)
-        flat |= values if isinstance(values, dict) else {group: values}
+        if not isinstance(values, dict):
+            values = {group: values}
+
+        flat |= values
 
     return flat
 
@@ -475,7 +481,9 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
     _check_step(run_dir, step, max(steps, default=0))
     if step is None:
         marks = [index for index in line.of("checkpoint_stop") if line.useful[index]]
-        step = line.metadata[marks[-1]].get("step", 0) if marks else 0
+        step = 0
+        if marks:
+            step = line.metadata[marks[-1]].get("step", 0)
 
     end = None
     if step:
@@ -551,6 +559,7 @@ class Order:
         block = self._open_blocks[-1] if self._open_blocks else None
         if block != within and block is None:
             raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+
         if block != within:
             where = _BLOCK_ORDER[block]
             raise UsageError(
@@ -617,7 +626,10 @@ class Session:
             resumed_from_step: the checkpoint's; None for a run that begins.
             own_process: whether the time since the process was created belongs to the run.
         """
-        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
+        age: dict[str, float] = {}
+        if own_process:
+            age["process_age_s"] = round(process_age_s(), 6)
+
         declared = declaration([plugin.sha256 for plugin in plugins()])
         self.ledger.begin_session(resumed_from_step, declared, **age)
 

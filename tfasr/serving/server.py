@@ -39,23 +39,32 @@ from tfasr.serving.uploads import (
     transcriptions,
 )
 
-# Bytes that the system buffers for a client that doesn't read; Linux doubles the
+# Bytes that the system buffers for a client that doesn't read. Linux doubles the
 # number.
 _UNREAD_BYTES = 1 << 16
-_BACKLOG = 1024  # connections that wait to be accepted
-_ENDING_S = 10.0  # for requests that are being answered at the end
+# Connections that wait to be accepted.
+_BACKLOG = 1024
+# How long requests may take that are being answered when the server ends.
+_ENDING_S = 10.0
+
 # Connections that may be open in addition to streams and files. If there are more, the
 # oldest one that is idle, for at least `_REQUEST_S`, is closed to make room.
 _MOST_WAITING = 256
 _REQUEST_S = 0.25
-_LOOK_S = 0.01  # between two looks for such a connection
+# Between two looks for such a connection.
+_LOOK_S = 0.01
+
 # Open files of each upload, and others that are opened later.
 _FILES_EACH = 6
 _FILES_MORE = 16
 # Until the next attempt to accept a connection, if no more files can be opened.
 _NO_FILES_S = 0.2
-_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")  # a value of ``--allow_host``
-_CLIENT_LEFT = 499  # nginx's status for a client that left
+
+# A value of ``--allow_host``.
+_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
+# nginx's status for a client that left.
+_CLIENT_LEFT = 499
+
 # Limits of the log about requests: lines in so many seconds, and characters of a line.
 _MOST_LINES = 20
 _LINES_S = 60.0
@@ -63,7 +72,8 @@ _MOST_CHARACTERS = 200
 
 log = logging.getLogger("tfasr")
 requests_log = logging.getLogger("tfasr.requests")
-# Of every answer: browsers must neither guess types nor show the page in another one.
+# Headers of every answer: browsers must neither guess types nor show the page in
+# another one.
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -102,6 +112,7 @@ def check_sender(
 
     if origin is None:
         return None
+
     if _part(origin, "netloc") in (host, *allowed):
         return None
 
@@ -109,10 +120,15 @@ def check_sender(
 
 
 def _part(url: str, part: str) -> str | None:
-    """Returns a part of a URL, such as its "netloc"; None if it isn't a URL."""
+    """Returns a part of a URL; None if it isn't a URL.
+
+    Args:
+        url: the URL.
+        part: the attribute of `urllib.parse.urlsplit`'s result, such as "netloc".
+    """
     try:
         return getattr(urlsplit(url), part)
-    except ValueError:  # not a URL
+    except ValueError:
         return None
 
 
@@ -130,6 +146,10 @@ def page(name: str, service: Service) -> web.Response:
     """Returns the page for browsers, with what it must know of the server.
 
     Its policy allows only the page's own script and style, by a number used once.
+
+    Args:
+        name: of the recogniser, as users see it.
+        service: has the recogniser and the limits.
     """
     limits = service.limits
     facts = {
@@ -155,9 +175,10 @@ def page(name: str, service: Service) -> web.Response:
         f"style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
-    headers = {"Content-Security-Policy": policy}
 
-    return web.Response(text=body, content_type="text/html", headers=headers)
+    return web.Response(
+        text=body, content_type="text/html", headers={"Content-Security-Policy": policy}
+    )
 
 
 def make_application(
@@ -182,14 +203,17 @@ def make_application(
         if refused is not None:
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(refused, 403)
+
             return web.json_response({"error": refused}, status=403)
 
-        # kept: the request drops it when the client is gone
+        # Kept here, because the request drops it when the client is gone.
         transport = request.transport
         service.busy.add(transport)
+
         try:
             response = await handler(request)
-            if isinstance(response, web.Response):  # sent here, within a time limit
+            # Sent here, and not by aiohttp, within a time limit.
+            if isinstance(response, web.Response):
                 with client_may_leave(request):
                     await asyncio.wait_for(
                         _sent(request, response), service.limits.idle_s
@@ -203,7 +227,8 @@ def make_application(
                 )
 
             raise
-        except ConnectionError:  # the client left before a stream began
+        except ConnectionError:
+            # The client left before a stream began.
             return web.Response(status=_CLIENT_LEFT)
         finally:
             service.busy.discard(transport)
@@ -231,11 +256,13 @@ def make_application(
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
+
     # Tfasr's own interfaces, then that of OpenAI's API.
     application.router.add_get("/stream", functools.partial(converse, service=service))
     application.router.add_post(
         "/transcribe", functools.partial(transcribe, service=service)
     )
+
     form = functools.partial(transcriptions, service=service)
     application.router.add_get(f"{OPENAI_PREFIX}models", models(name))
     application.router.add_get(f"{OPENAI_PREFIX}models/{{model}}", models(name))
@@ -286,6 +313,7 @@ def serve(
     listening = _listen(host, port)
     with contextlib.closing(listening):
         service = Service(recogniser, limits or Limits())
+
         # Only after the port is taken, because this may take a minute.
         service.warm_up()
         application = make_application(
@@ -297,7 +325,8 @@ def serve(
 def _listen(host: str, port: int) -> socket.socket:
     """Returns a listening socket.
 
-    It is opened first, so that a wrong address is reported before a model is loaded.
+    It is opened before anything else, so that a wrong address is reported before a
+    model is loaded. Raises UsageError for an address that can't be used.
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
@@ -330,7 +359,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
-    """Returns the error for an address at which the server can't listen."""
+    """Returns the error for an address at which the server can't listen.
+
+    Args:
+        host: the address.
+        port: the port.
+        error: why not.
+    """
     wrong_use = {
         errno.EADDRINUSE: f"--port must be free. Received: {port}, which another program uses "
         "already. Choose another, or 0 for any free one.",
@@ -349,14 +384,22 @@ async def _run(
     listening: socket.socket,
     started: Callable,
 ) -> None:
-    """Runs the server in the event loop, until a signal ends it or accepting fails."""
+    """Runs the server in the event loop, until a signal ends it or accepting fails.
+
+    Args:
+        application: answers requests.
+        service: recognises; closed at the end.
+        listening: the socket to accept connections from.
+        started: called with the page's address once clients can connect.
+    """
     loop = asyncio.get_running_loop()
     # Ctrl-C, and what service managers and containers send.
     ended_by = (signal.SIGINT, signal.SIGTERM)
 
     def end() -> None:
         service.ending.set()
-        for number in ended_by:  # a second signal ends the process at once
+        # A second signal ends the process at once.
+        for number in ended_by:
             loop.remove_signal_handler(number)
 
     for number in ended_by:
@@ -372,6 +415,7 @@ async def _run(
         keepalive_timeout=service.limits.idle_s,
     )
     await runner.setup()
+
     # Not aiohttp's own site, which accepts any number of connections.
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
     ending = asyncio.ensure_future(service.ending.wait())
@@ -403,7 +447,12 @@ async def _accept(
 ) -> None:
     """Accepts connections; if too many are open, makes room by closing an idle one.
 
-    So clients that connect and send nothing can't keep others out.
+    That way, clients that connect and send nothing can't keep others out.
+
+    Args:
+        server: aiohttp's, which handles accepted connections.
+        listening: the socket to accept them from.
+        service: has the limits, and knows which connections are busy.
     """
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
@@ -419,41 +468,55 @@ async def _accept(
             await asyncio.sleep(_NO_FILES_S)
             continue
 
+        # Waits until there is room for it.
         while True:
             now_s = time.monotonic()
             transports = [handler.transport for handler in server.connections]
             # Keeps the times of those that are still open.
             since_s = {
-                it: since_s.get(it, now_s) for it in transports if it is not None
+                transport: since_s.get(transport, now_s)
+                for transport in transports
+                if transport is not None
             }
             if len(since_s) < most:
                 break
 
-            # The longest idle: dictionaries keep their order.
+            # Dictionaries keep their order, so the first one is the oldest.
             oldest = next((it for it in since_s if it not in service.busy), None)
             if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
                 await asyncio.sleep(_LOOK_S)
-            else:
-                oldest.abort()
-                await asyncio.sleep(0)  # lets the event loop close it
+                continue
+
+            oldest.abort()
+            # Lets the event loop close it.
+            await asyncio.sleep(0)
 
         try:
             await loop.connect_accepted_socket(server, connection)
-        except OSError as error:  # such as a client that is gone already
+        except OSError as error:
+            # Such as for a client that is gone already.
             requests_log.error("A connection could not be accepted: %s", error)
             connection.close()
 
 
 def _most_connections(max_streams: int) -> int:
-    """Returns how many connections may be open at once; fewer if the system allows fewer."""
+    """Returns how many connections may be open at once.
+
+    A system that allows fewer open files than wanted lowers the number, and a warning
+    is logged if streams will have to wait.
+
+    Args:
+        max_streams: see `Limits`.
+    """
     wanted = 2 * max_streams + _MOST_WAITING
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
 
-    # Its number counts the files that are open.
+    # A new file's number counts the files that are open.
     probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
+
     # Of the files that remain, each connection needs one.
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
@@ -469,16 +532,23 @@ def _most_connections(max_streams: int) -> int:
 
 
 class FewLines(logging.Filter):
-    """Logs each malformed request as one line, and only a few requests in a minute."""
+    """Logs each malformed request as one line, and only a few requests in a minute.
+
+    Otherwise a client could fill the disk with the server's log.
+    """
 
     def __init__(self):
         super().__init__()
+        # When the present minute began, and the lines in it.
         self._began_s = -_LINES_S
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether a record is logged, after shortening it."""
         error = record.exc_info[1] if record.exc_info else None
+
+        # What aiohttp raises for malformed requests, with a traceback of aiohttp's
+        # code.
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg = "A request was refused: %s"
@@ -499,10 +569,16 @@ class FewLines(logging.Filter):
 
 
 def _url(listening: socket.socket) -> str:
-    """Returns the address of the page."""
+    """Returns the address of the page, as a browser on this machine opens it.
+
+    Args:
+        listening: the server's socket; its port may have been chosen by the system.
+    """
     address, port = listening.getsockname()[:2]
+    # Browsers let pages of localhost use the microphone.
     if address in ("0.0.0.0", "::"):
-        address = "localhost"  # browsers let pages of localhost use the microphone
+        address = "localhost"
+
     if ":" in address:
         return f"http://[{address}]:{port}/"
 

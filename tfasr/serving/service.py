@@ -26,7 +26,8 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import EndpointRules, Stream
 from tfasr.recognising.spec import StreamResult, as_samples
 
-_LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabytes
+# The highest value of any limit: 31 years, or a million gigabytes.
+_LARGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,10 @@ class Limits:
 class RefusedError(Exception):
     """Rejects a request or ends a stream.
 
-    ``status`` is HTTP's; ``code`` is a WebSocket's (RFC 6455, section 7.4.1).
+    Args:
+        message: for the client.
+        code: of a WebSocket (RFC 6455, section 7.4.1).
+        status: of HTTP.
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -79,7 +83,11 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ignores a client that leaves during the block, and ends one that reads no answers."""
+    """Ignores a client that leaves in the block, and ends one that reads no answers.
+
+    Args:
+        request: the client's.
+    """
     try:
         yield
     except ConnectionError:
@@ -90,7 +98,12 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
-    """So many things that may happen at once, such as streams."""
+    """A number of things that may happen at once, such as streams.
+
+    Args:
+        count: how many.
+        what: they are, in messages.
+    """
 
     def __init__(self, count: int, what: str):
         self._count = count
@@ -115,6 +128,7 @@ class Places:
             self.taken -= 1
 
 
+# What a piece of work returns, in a thread or not.
 Result = TypeVar("Result")
 
 
@@ -127,6 +141,10 @@ class Service:
     ONNX Runtime, Keras's traced functions and the decoders may be called from several
     threads, and state that changes belongs to a single `Stream`, which processes one
     chunk at a time.
+
+    Args:
+        recogniser: opened; called from several threads at once.
+        limits: of all clients.
 
     Attributes:
         streams: places for streams.
@@ -143,11 +161,11 @@ class Service:
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
         self.busy: set[Any] = set()
-        # In each pool: threads of one pool leave the processor to the other's
-        # while they wait.
+        # Each pool has so many: threads that wait leave the processor to the other's.
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
+
         self.why_no_streams: str | None = None
 
         try:
@@ -164,13 +182,29 @@ class Service:
             self.recogniser.open_stream(EndpointRules()).push(second)
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Does work that takes milliseconds, such as a chunk, in a thread."""
+        """Does work that takes milliseconds, such as a chunk, in a thread.
+
+        Args:
+            work: a function.
+            *arguments: its arguments.
+
+        Returns:
+            What it returned.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             self._short, work, *arguments
         )
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Does work that takes longer, such as minutes of audio, in a thread."""
+        """Does work that takes longer, such as a part of a file, in a thread.
+
+        Args:
+            work: a function.
+            *arguments: its arguments.
+
+        Returns:
+            What it returned.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             self._long, work, *arguments
         )
@@ -187,7 +221,9 @@ HIGHEST_HZ = 192000
 # A message over the limit gets an answer. Over the limit times this, aiohttp just
 # disconnects.
 _ROOM = 4
-_CLOSING_S = 2.0  # for a client to confirm that its stream is closed
+# For a client to confirm that its stream is closed.
+_CLOSING_S = 2.0
+# The text messages of Vosk's protocol that are understood.
 _COMMANDS = (
     '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
 )
@@ -200,15 +236,21 @@ class IncomingSpeech:
 
     They are resampled to the model's rate, with the same result for any pieces.
 
+    Args:
+        rate_hz: the client's sample rate, as it came in JSON.
+        model_rate_hz: the model's sample rate.
+
     Raises:
         RefusedError: if the client's rate isn't a number in `LOWEST_HZ`..`HIGHEST_HZ`.
     """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
-        # JSON has one kind of number, and true would pass for 1.
-        # Some clients write 16000.0.
+        # Some clients write 16000.0: JSON has one kind of number.
         if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
+
+        # In Python, true would pass for 1, so the type is compared.
+
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
             if isinstance(rate_hz, int | float):
                 received = rate_hz
@@ -221,9 +263,10 @@ class IncomingSpeech:
             )
 
         self._rate_hz = rate_hz
-        self._half = b""
-        self._count = 0
+        self._half = b""  # the first byte of a sample, if a piece ended in it
+        self._count = 0  # samples so far, at the client's rate
         self._resampler = None
+
         if rate_hz != model_rate_hz:
             self._resampler = resampler_to(model_rate_hz, rate_hz)
 
@@ -266,6 +309,10 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     """Handles a stream, from the WebSocket's opening to its end.
 
     Whatever goes wrong in it ends only this stream.
+
+    Args:
+        request: the client's, which opens a WebSocket.
+        service: has the recogniser and the limits.
     """
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S,
@@ -274,7 +321,8 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     )
     try:
         await socket.prepare(request)
-    except ValueError:  # aiohttp can't answer such headers
+    except ValueError:
+        # aiohttp can't answer such headers.
         raise web.HTTPBadRequest(
             text="A stream's request needs headers in ASCII."
         ) from None
@@ -306,6 +354,10 @@ class Conversation:
     none did, with the text so far of the current utterance. The next message is read
     only after the answers have been sent. Unread messages are held only in the system's
     buffer, so a client that doesn't read its answers is soon unable to send.
+
+    Args:
+        socket: the client's, open.
+        service: has the recogniser and the limits.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -315,7 +367,9 @@ class Conversation:
         self._model_rate_hz = service.recogniser.sample_rate_hz
         self._incoming: IncomingSpeech | None = None
         self._stream: Stream | None = None
-        self._opened = self._heard = time.monotonic()
+        # By the monotonic clock: when it was opened, and when samples came last.
+        self._opened = time.monotonic()
+        self._heard = self._opened
 
     async def run(self) -> None:
         """Processes messages until the client ends the stream, disconnects or is rejected."""
@@ -350,24 +404,23 @@ class Conversation:
     async def _next(self) -> WSMessage | None:
         """Returns the next message with text or samples.
 
-        None if the client closed the stream. At most until a limit on time is reached,
-        or the server ends: then RefusedError.
+        None if the client closed the stream. Raises RefusedError if a limit on time is
+        reached first, or the server ends.
         """
-        # Whichever limit comes first: silence from the client, or the whole
-        # stream.
+        # Whichever limit comes first: silence from the client, or the whole stream.
         last = (
             self._heard + self._limits.idle_s,
             self._opened + self._limits.max_stream_s,
         )
         left_s = min(last) - time.monotonic()
-        if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
+        # Even if messages are waiting.
+        if left_s <= 0 or self._service.ending.is_set():
             raise self._why_not_waited()
 
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
-            either = {receiving, self._ending}
             await asyncio.wait(
-                either,
+                {receiving, self._ending},
                 timeout=left_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -375,16 +428,17 @@ class Conversation:
                 raise self._why_not_waited()
         finally:
             receiving.cancel()
-            await asyncio.wait({receiving})  # aiohttp allows one receive at a time
+            # aiohttp allows one receive at a time.
+            await asyncio.wait({receiving})
 
         message = receiving.result()
-
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     def _why_not_waited(self) -> RefusedError:
         """Returns the reason why no message was waited for any longer."""
         if self._service.ending.is_set():
             return RefusedError("The server is being shut down.", code=1001)
+
         if time.monotonic() - self._opened >= self._limits.max_stream_s:
             return self._too_long()
 
@@ -394,11 +448,16 @@ class Conversation:
         )
 
     def _too_long(self) -> RefusedError:
+        """Returns the reason why a stream that lasts too long ends."""
         most = f"{self._limits.max_stream_s:g} s (--max_stream_s)"
         return RefusedError(f"A stream may last at most {most}. Open another one.")
 
     def _is_end(self, text: str) -> bool:
-        """Processes a text message; returns whether it ends the stream."""
+        """Processes a text message; returns whether it ends the stream.
+
+        Raises:
+            RefusedError: if it isn't one of `_COMMANDS`, or comes too late.
+        """
         try:
             command = json.loads(text)
         except (ValueError, RecursionError):
@@ -422,11 +481,14 @@ class Conversation:
             )
 
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
-
         return False
 
     async def _hear(self, data: bytes) -> None:
-        """Recognises a message's samples, and sends the answers."""
+        """Recognises a message's samples, and sends the answers.
+
+        Raises:
+            RefusedError: if the message, or the stream with it, is too long.
+        """
         if len(data) > self._limits.max_message_bytes:
             raise RefusedError(
                 f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
@@ -435,6 +497,7 @@ class Conversation:
             )
 
         answers = await self._service.soon(self._push, data)
+
         await self._say(*answers)
 
         # An empty message keeps no stream alive.
@@ -450,13 +513,13 @@ class Conversation:
         if self._incoming is None:
             # A client that states no rate sends the model's.
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
+
         if self._stream is None:
             # Opened only now, as a client may state its rate first.
             self._stream = self._service.recogniser.open_stream(EndpointRules())
 
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
-
         return ended or [
             json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
         ]
@@ -466,19 +529,28 @@ class Conversation:
 
         With ``only_words``, only if it isn't empty.
         """
-        if self._stream is None:
-            answers = [] if only_words else ['{"text": ""}']
-        else:
-            # Forgotten first, so that an error can't finish it a second
-            # time.
+        answers = []
+        if self._stream is not None:
+            # Forgotten first, so that an error can't finish it a second time.
             stream = self._stream
             self._stream = None
             answers = await self._service.soon(self._last, stream, only_words)
+        elif not only_words:
+            # No samples came, but the protocol promises a final text.
+            answers = ['{"text": ""}']
 
         await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
-        """Recognises what is left at the end, in a thread; returns the answers."""
+        """Recognises what is left at the end, in a thread.
+
+        Args:
+            stream: of the client; it can't be used afterwards.
+            only_words: whether to leave out a last utterance without words.
+
+        Returns:
+            The answers.
+        """
         results: list[StreamResult] = []
         if self._incoming is not None:
             pushed = stream.push(self._incoming.rest())

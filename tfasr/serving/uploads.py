@@ -35,10 +35,15 @@ from tfasr.serving.service import RefusedError, Result, Service, client_may_leav
 # channels.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
-_BATCH_SIZE = 2  # segments; the words of a few batches are sent together
-_PIECE_BYTES = 1 << 18  # of a body to read at once
-_LONGEST_NAME = 200  # characters of a file's name or a reason
-_END = object()  # what `next` returns after the last part
+# Segments that go through the model together; the words of a few batches are sent
+# together.
+_BATCH_SIZE = 2
+# Of a body, to read at once.
+_PIECE_BYTES = 1 << 18
+# Characters of a file's name or of a reason in an answer.
+_LONGEST_NAME = 200
+# What `next` returns after the last part.
+_END = object()
 
 log = logging.getLogger("tfasr")
 
@@ -53,11 +58,13 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
     """
     name = file_name(request.query.get("name"))
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+
     try:
         with client_may_leave(request):
             await _answer(request, name, response, service)
             await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
-    except RefusedError as refusal:  # before the first line
+    except RefusedError as refusal:
+        # It came before the first line, which `_answer` would have sent.
         return web.json_response({"error": str(refusal)}, status=refusal.status)
 
     return response
@@ -67,6 +74,7 @@ def file_name(name: str | None) -> str:
     """Returns a client's file name as answers show it: without folders, and not too long."""
     # Only the last part: a name may contain a path of the client's computer.
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
+    # What isn't valid text can't be sent.
     return name.encode(errors="replace").decode()
 
 
@@ -79,13 +87,21 @@ async def _answer(
     """Writes all lines of an answer.
 
     An error becomes the last line, or is raised if no line was written yet.
+
+    Args:
+        request: whose body is the file.
+        name: the client's name for the file.
+        response: not begun yet.
+        service: has the recogniser and the limits.
     """
 
     async def write(line: str) -> None:
+        """Sends a line within the time that a client has to read it."""
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
 
     async def receive(file: BinaryIO) -> str:
         arriving = Arriving(request, service)
+
         # Before the first byte, if the client states the size.
         arriving.check_size(name)
         await arriving.keep(file, lambda: request.content.read(_PIECE_BYTES), name)
@@ -99,6 +115,7 @@ async def _answer(
             async for line in lines:
                 if not response.prepared:
                     await response.prepare(request)
+
                 await write(line)
     except RefusedError as refusal:
         if not response.prepared:
@@ -113,26 +130,31 @@ async def kept(
 ) -> AsyncIterator["UploadedFile"]:
     """Yields a client's file on disk during the block.
 
-    ``receive`` writes the file and returns its name.
+    Args:
+        receive: writes the file and returns its name.
+        service: has the limits, and places for files.
 
     Raises:
         RefusedError: if there are too many files already, the disk is full, or the file
-        can't be decoded.
+            can't be decoded.
     """
     with contextlib.ExitStack() as stack:
-        # Taken before anything is received, or waiting clients could fill the
-        # disk.
+        # Taken before anything is received, or waiting clients could fill the disk.
         stack.enter_context(service.uploads.place())
         # After the file has been closed and forgotten.
         stack.callback(_give_memory_back)
+
         with _disk_errors_explained():
-            # A file without a name: nothing is left of it even if the server is killed.
+            # It has no name, so that nothing is left of it even if the server is
+            # killed.
             file = stack.enter_context(tempfile.TemporaryFile())
             name = await receive(file)
             await service.soon(file.flush)
+
             # By which decoders can open the nameless file.
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            # Libsndfile knows some MP3s only by suffix.
+
+            # libsndfile knows some MP3s only by suffix.
             if name.lower().endswith(".mp3"):
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(prefix="tfasr-")
@@ -142,8 +164,10 @@ async def kept(
                 path = link
 
             upload = UploadedFile(path, name, service)
+            # Decoded once here, as `UploadedFile` reads it twice.
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
-            try:  # decoded once here, as `UploadedFile` reads it twice
+
+            try:
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error
@@ -160,7 +184,8 @@ def _give_memory_back() -> None:
 
     glibc would keep some for each of the many threads.
     """
-    with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
+    # Without glibc, the C library may lack the function.
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -169,7 +194,8 @@ def _disk_errors_explained() -> Iterator[None]:
     """Turns errors of the disk into a RefusedError; the log gets the cause."""
     try:
         yield
-    except ConnectionError:  # the client is gone, and nothing is wrong with the disk
+    except ConnectionError:
+        # The client is gone, and nothing is wrong with the disk.
         raise
     except OSError as error:
         log.error("A file could not be stored: %s", explained(error)[0])
@@ -179,7 +205,12 @@ def _disk_errors_explained() -> Iterator[None]:
 
 
 class Arriving:
-    """Receives the body of a request, within the limits on time and on a file's size."""
+    """Receives the body of a request, within the limits on time and on a file's size.
+
+    Args:
+        request: the client's.
+        service: has the limits.
+    """
 
     def __init__(self, request: web.Request, service: Service):
         self._request = request
@@ -189,14 +220,17 @@ class Arriving:
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
-        """Raises RefusedError if the stated size is too large.
+        """Raises RefusedError if the size that the client states is too large.
 
-        A form may have ``more`` bytes than its file.
+        Args:
+            name: of the file, for the message.
+            more: bytes that a form may have in addition to its file.
         """
         if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
 
     def _too_large(self, name: str) -> RefusedError:
+        """Returns the error for a file over the limit."""
         return RefusedError(
             f"A file may have at most {self._limits.max_upload_mb:g} MB (--max_upload_mb). "
             f"Received: {name}, which is larger. tfasr transcribe takes files of any size.",
@@ -204,7 +238,14 @@ class Arriving:
         )
 
     async def piece(self, reading: Awaitable[Result]) -> Result:
-        """Returns the next part of the body; RefusedError if it is late or malformed."""
+        """Returns the next part of the body.
+
+        Args:
+            reading: waits for the part.
+
+        Raises:
+            RefusedError: if it is late or malformed.
+        """
         left_s = self._last - asyncio.get_running_loop().time()
         try:
             return await asyncio.wait_for(
@@ -235,7 +276,16 @@ class Arriving:
         read: Callable[[], Awaitable[bytes]],
         name: str,
     ) -> None:
-        """Writes pieces into a file as they come, until an empty one ends the body."""
+        """Writes pieces into a file as they come, until an empty one ends the body.
+
+        Args:
+            file: to write into.
+            read: returns the next piece.
+            name: the client's name for the file.
+
+        Raises:
+            RefusedError: if the file is larger than the limit, or `piece` fails.
+        """
         count = 0
         while piece := await self.piece(read()):
             count += len(piece)
@@ -252,22 +302,33 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
     async with contextlib.aclosing(upload.recognised()) as parts:
         async for words in parts:
-            if words:
-                text = join_words(word.text for word in words)
-                content = {"result": words_json(words), "text": text}
-                yield json.dumps(content, ensure_ascii=False) + "\n"
+            if not words:
+                continue
+
+            text = join_words(word.text for word in words)
+            content = {"result": words_json(words), "text": text}
+            yield json.dumps(content, ensure_ascii=False) + "\n"
 
     yield to_json(upload.name, upload.transcript)
 
 
 class UploadedFile:
-    """Recognises a client's file; answers use the client's name for it, not its path."""
+    """Recognises a client's file.
+
+    Answers use the client's name for it, not its path.
+
+    Args:
+        path: of the file on this machine.
+        name: the client's name for it.
+        service: has the recogniser and the limits.
+    """
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
         self.name = name
         self._service = service
         self._limits = service.limits
+        # What was recognised so far, and the seconds read so far.
         self._words: list[Word] = []
         self._seconds = 0.0
 
@@ -290,7 +351,6 @@ class UploadedFile:
             raise RefusedError(message, status=422)
 
         self._check_seconds(seconds)
-
         return seconds
 
     async def recognised(self) -> AsyncIterator[list[Word]]:
@@ -303,6 +363,7 @@ class UploadedFile:
         service = self._service
         # Recognised only as the parts are asked for, so that files take turns.
         parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
+
         try:
             while (words := await service.in_turn(next, parts, _END)) is not _END:
                 if service.ending.is_set():
@@ -322,11 +383,12 @@ class UploadedFile:
         rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz
-            # Again, as a header may state less.
+            # Checked again, as a header may state less than there is.
             self._check_seconds(self._seconds)
             yield block
 
     def _check_seconds(self, seconds: float) -> None:
+        """Raises RefusedError if a file is too long."""
         if seconds > self._limits.max_upload_s:
             raise RefusedError(
                 f"A file may last at most {self._limits.max_upload_s:g} s (--max_upload_s). "
@@ -336,7 +398,11 @@ class UploadedFile:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        """Returns an error about the file for its client."""
+        """Returns an error about the file for its client.
+
+        Args:
+            error: whose message may contain the path of the file on this machine.
+        """
         return RefusedError(str(error).replace(str(self._path), self.name), status=422)
 
     @property
@@ -345,14 +411,17 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
-_LEAST_CONFIDENCE = 1e-10  # because 0 has no logarithm
-_SEEK_S = 0.01  # Whisper counts a segment's place in frames of 10 ms
+# The least confidence of a word whose logarithm is taken, as 0 has no logarithm.
+_LEAST_CONFIDENCE = 1e-10
+# Whisper counts a segment's place in frames of 10 ms.
+_SEEK_S = 0.01
 
 # ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that
 # format. Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
-_FIELDS_BYTES = 1 << 16  # of all fields without the file, together
-# A remedy.
+# Of all fields without the file, together.
+_FIELDS_BYTES = 1 << 16
+# What messages about a form advise.
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Fields of OpenAI's API that are ignored, with the reason that the answer's header
 # states.
@@ -373,6 +442,11 @@ def _verbose(
     """Returns all fields that OpenAI's clients require in verbose_json.
 
     Those of Whisper are there, too, though this model has other insides.
+
+    Args:
+        transcript: of the whole file.
+        parts: its words by segments, none of them empty.
+        language: of the model.
     """
     duration_s = round(transcript.duration_s, 3)
     words = [
@@ -383,21 +457,25 @@ def _verbose(
         }
         for word in transcript.words
     ]
+
     return {
         "task": "transcribe",
         "language": language,
         "duration": duration_s,
         "text": transcript.text,
         "words": words,
-        "segments": [
-            _verbose_segment(number, part) for number, part in enumerate(parts)
-        ],
+        "segments": [_verbose_segment(n, part) for n, part in enumerate(parts)],
         "usage": {"type": "duration", "seconds": math.ceil(duration_s)},
     }
 
 
 def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
-    """Returns a part of a recording as one of Whisper's segments."""
+    """Returns a part of a recording as one of Whisper's segments.
+
+    Args:
+        number: of the part, from 0.
+        words: of the part, at least one.
+    """
     text = join_words(word.text for word in words)
     encoded = text.encode()
     log_confidences = [
@@ -418,21 +496,33 @@ def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
     }
 
 
-_TEXTS = ("text", "srt", "vtt")  # formats of answers that aren't JSON
+# The formats of an answer: those that aren't JSON, and all.
+_TEXTS = ("text", "srt", "vtt")
 _FORMATS = ("json", *_TEXTS, "verbose_json")
 
 
 def openai_error(message: str, status: int) -> web.Response:
-    """Returns an error in the format that OpenAI's clients understand."""
+    """Returns an error in the format that OpenAI's clients understand.
+
+    Args:
+        message: for the client.
+        status: of HTTP; from 500 on, the fault is the server's.
+    """
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    content = {"message": message, "type": kind, "param": None, "code": None}
-    return web.json_response({"error": content}, status=status)
+
+    return web.json_response(
+        {"error": {"message": message, "type": kind, "param": None, "code": None}},
+        status=status,
+    )
 
 
 def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Returns a handler that lists the server's one model.
 
     Clients of OpenAI's API ask for it first.
+
+    Args:
+        name: of the recogniser, as clients see it.
     """
     model = {
         "id": name,
@@ -445,6 +535,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         wanted = request.match_info.get("model")
         if wanted is None:
             return web.json_response({"object": "list", "data": [model]})
+
         if wanted != name:
             return openai_error(f"This server has the model {name!r} alone.", 404)
 
@@ -454,11 +545,19 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
-    """Answers a form with a ``file`` and an optional ``response_format``."""
+    """Answers a form with a ``file`` and an optional ``response_format``.
+
+    Errors become answers in OpenAI's format.
+
+    Args:
+        request: the client's form, see `_received`.
+        service: has the recogniser and the limits.
+    """
     # OpenAI's default.
     fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
+        """Writes the form's file into a file."""
         return await _received(request, file, fields, service)
 
     try:
@@ -467,8 +566,7 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 await service.soon(upload.check)
                 parts = []
                 async for words in upload.recognised():
-                    # The client has left, so nobody would get the
-                    # rest.
+                    # The client has left, so nobody would get the rest.
                     if request.transport is None:
                         raise ConnectionResetError
 
@@ -477,13 +575,13 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
 
             written_as = fields["response_format"]
             transcript = upload.transcript
-            ignored = "; ".join(
-                f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields
-            )
+            ignored = "; ".join(f"{n}: {_IGNORED[n]}" for n in _IGNORED if n in fields)
             headers = {"X-Ignored": ignored} if ignored else {}
+
             if written_as in _TEXTS:
-                text = FORMATS[written_as].write("", transcript)
-                return web.Response(text=text, headers=headers)
+                return web.Response(
+                    text=FORMATS[written_as].write("", transcript), headers=headers
+                )
 
             content: dict[str, Any] = {"text": transcript.text}
             if written_as == "verbose_json":
@@ -494,7 +592,8 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)
 
-    return openai_error("The client has gone.", 400)  # nobody receives it
+    # The client has gone, so nobody receives this.
+    return openai_error("The client has gone.", 400)
 
 
 async def _received(
@@ -504,6 +603,12 @@ async def _received(
     service: Service,
 ) -> str:
     """Writes the form's file into ``file`` and its other fields into ``fields``.
+
+    Args:
+        request: the form.
+        file: to write into.
+        fields: with their defaults, which the form replaces.
+        service: has the limits.
 
     Returns:
         The file's name.
@@ -523,6 +628,7 @@ async def _received(
     bytes_left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
+        # A form in a form isn't a field.
         if not isinstance(part, BodyPartReader) or (
             part.name == "file" and name is not None
         ):
@@ -541,11 +647,12 @@ async def _received(
                     "A form's fields may have at most 64 KiB.", status=413
                 )
 
-        # 1 KiB for each field, to limit their number
+        # Each field takes 1 KiB in addition to its value, to limit their number.
         bytes_left -= len(value) + _FIELDS_BYTES // 64
         field = part.name or ""
         text = value.decode(errors="replace")
         fields[field] = text
+
         if field == "response_format" and text not in _FORMATS:
             raise RefusedError(
                 f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}."

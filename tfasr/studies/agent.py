@@ -46,41 +46,65 @@ _LOOKS_EVERY_S = 0.5
 
 
 class StepError(RunError):
-    """A step's process can't be started."""
+    """A step's process can't be started.
+
+    The message says why, and becomes the reason for which the step failed.
+    """
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What the clocks of a host showed at one moment."""
+    """What the clocks of a host showed at one moment.
 
-    time_ms: int  # the wall clock
-    mono_s: float  # the monotonic clock, which only processes of this host share
+    Attributes:
+        time_ms: the wall clock, in milliseconds since 1970.
+        mono_s: the monotonic clock, in seconds, which only processes of this host share.
+    """
+
+    time_ms: int
+    mono_s: float
 
 
 @dataclass(frozen=True)
 class Command:
-    """A step's process, as an agent starts it."""
+    """A step's process, as an agent starts it.
 
-    words: Sequence[str]  # the arguments of ``tfasr``
+    Attributes:
+        words: the arguments of ``tfasr``.
+        environment: further variables of the process.
+        log: the file that gets its output.
+        run_dir: of a training; "" for another step.
+    """
+
+    words: Sequence[str]
     environment: Mapping[str, str]
-    log: str  # the file that gets its output
-    run_dir: str = ""  # of a training
+    log: str
+    run_dir: str = ""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a host knows about its step, or about a run that it could start."""
+    """What a host knows about its step, or about a run that it could start.
+
+    Attributes:
+        clock: the host's clocks at that moment.
+        mark: `ledger_mark`, at the first trained step and at the end; None otherwise.
+        exit_code: of the step's process; None while it runs.
+        left: whether the agent ended the step because the study's messages stopped.
+        progress: the content of the run's progress.json.
+        quiet_s: seconds since the run's ledger last grew.
+        pid: of the step's process; 0 before one was started.
+        busy: why the run can't be started yet; "" if it can.
+    """
 
     clock: Clock
-    # `ledger_mark`, at the first trained step and at the end
     mark: dict[str, Any] | None = None
-    exit_code: int | None = None  # of the step's process; None while it runs
-    # The agent ended the step because the study's messages stopped.
+    exit_code: int | None = None
     left: bool = False
-    progress: Mapping[str, Any] | None = None  # content of the run's progress.json
-    quiet_s: float = 0.0  # seconds since the run's ledger last grew
-    pid: int = 0  # of the step's process
-    busy: str = ""  # why the run can't be started yet
+    progress: Mapping[str, Any] | None = None
+    quiet_s: float = 0.0
+    pid: int = 0
+    busy: str = ""
 
 
 class Agent:
@@ -117,6 +141,7 @@ class Agent:
         self._host_lock: int | None = None
         self._run_lock: int | None = None
         self._locked_run = ""  # the file of that lock
+
         if lease_s is not None:
             threading.Thread(
                 target=self._keep_lease, name="study's lease", daemon=True
@@ -159,7 +184,8 @@ class Agent:
 
         Args:
             run_dir: the run's folder.
-            lock: the file of its lock, on a file system that all hosts share; "" takes none.
+            lock: the file of its lock, on a file system that all hosts share; "" takes
+                none.
         """
         with self._heard():
             busy = ""
@@ -177,8 +203,8 @@ class Agent:
 
         Args:
             command: the step's process.
-            noted: this host's clocks when the study noted the start; None if the study runs
-                on this host and notes it at once.
+            noted: this host's clocks when the study noted the start; None if the study
+                runs on this host and notes it at once.
 
         Raises:
             StepError: if its log can't be written or its process can't be started.
@@ -186,7 +212,7 @@ class Agent:
         with self._heard():
             if noted is not None and time.monotonic() - noted.mono_s > _STALE_S:
                 return False
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 raise StepError("Another step still runs there.")
 
             self._left = False
@@ -230,7 +256,12 @@ class Agent:
         that reads the whole ledger.
         """
         with self._heard():
-            exit_code = None if self._process is None else self._process.poll()
+            exit_code = None
+            pid = 0
+            if self._process is not None:
+                exit_code = self._process.poll()
+                pid = self._process.pid
+
             mark = None
             if self._run_dir and (exit_code is not None or not self._begun):
                 mark = _mark(self._run_dir)
@@ -246,23 +277,27 @@ class Agent:
                 left=self._left,
                 progress=self._progress(),
                 quiet_s=self._quiet_s(),
-                pid=0 if self._process is None else self._process.pid,
+                pid=pid,
             )
 
     def stop(self) -> None:
         """Asks the step to save its work and to end; `look` has its exit code later."""
         with self._heard():
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 self._process.terminate()
 
     def kill(self) -> None:
         """Ends the step at once, if it still runs, and unlocks everything."""
         with self._heard():
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 self._process.kill()
                 self._process.wait()
 
             self._unlock()
+
+    def _is_running(self) -> bool:
+        """Whether a step's process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -283,15 +318,14 @@ class Agent:
                 if time.monotonic() - self._heard_s <= self._lease_s:
                     continue
 
-                running = self._process is not None and self._process.poll() is None
-                if running and not self._left:
+                if not self._is_running():
+                    self._unlock()
+                elif not self._left:
                     self._left = True
                     self._process.terminate()
 
-                if not running:
-                    self._unlock()
-
     def _unlock(self) -> None:
+        """Gives up the locks of the run and of the host, if it has them."""
         self._run_lock = _unlocked(self._run_lock)
         self._host_lock = _unlocked(self._host_lock)
 
@@ -314,6 +348,7 @@ class Agent:
         size = 0
         with contextlib.suppress(OSError):
             size = Path(self._run_dir, EVENTS_FILE).stat().st_size
+
         if size != self._grew[0]:
             self._grew = (size, time.monotonic())
 
@@ -321,11 +356,20 @@ class Agent:
 
 
 def _clock() -> Clock:
+    """Returns what this host's clocks show now."""
     return Clock(int(time.time() * 1000), round(time.monotonic(), 6))
 
 
 def _locked(path: Path, busy: str) -> tuple[int | None, str]:
-    """Locks a file; returns its descriptor and "", or None and why it can't be locked."""
+    """Locks a file, whose folder is created if it is missing.
+
+    Args:
+        path: the file.
+        busy: the reason if another process has the lock.
+
+    Returns:
+        The file's descriptor and ""; or None and why it can't be locked.
+    """
     try:
         make_folder(path.parent)
         return acquire_lock(path, busy), ""

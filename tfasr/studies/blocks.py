@@ -35,29 +35,30 @@ from tfasr.ledger.events import ledger_mark, read_events
 from tfasr.studies.agent import Command, Look, StepError
 from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
 from tfasr.studies.plan import ABANDONED_FOLDER, Step, finished, widths_path
-from tfasr.studies.progress import Lap, StudyProgress, time_text
+from tfasr.studies.progress import Lap, StudyProgress, named_at, time_text
 from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.run import load_run
 
 # How often a step is looked at on a host of a cluster, and on this machine, where it
-# costs no message.
+# costs no message; in seconds.
 _LOOKS_EVERY_S = 0.5
 _LOOKS_HERE_EVERY_S = 0.2
 
-# Between two blocks, another study may take the host.
+# How long a host rests between two blocks, in seconds: another study may take it then.
 _RESTS_S = 1.0
 
-# A training that has written nothing for so long may hang: a line says so.
+# A training that has written nothing for so long, in seconds, may hang: a line says so.
 _QUIET_S = 900.0
 
 # A host on which so many trainings in a row failed gets no other block: its disk may be
 # full, and every further training would fail too.
 _FAILURES = 2
 
-# How many lines of a failed step's log are shown.
+# How many lines of a failed step's log are shown, and how many of their characters.
 _SHOWN_LINES = 3
+_SHOWN_CHARACTERS = 600
 
-# One for each host. The pool starts a thread only when it is needed.
+# The most threads, one for each host. The pool starts one only when it is needed.
 _MOST_THREADS = 10_000
 
 log = logging.getLogger("tfasr")
@@ -65,19 +66,31 @@ log = logging.getLogger("tfasr")
 
 @dataclass
 class Block:
-    """What one host does without a break: a seed's trainings, or another step."""
+    """What one host does without a break: a seed's trainings, or another step.
+
+    Attributes:
+        steps: what it consists of.
+        seed: of its trainings; None for another step.
+        host: the host that has begun the trainings and must end them; "" for none.
+        begun: the experiments that this host has begun.
+        first: the experiment that was begun first; "" before any was.
+        backwards: whether the last step comes first.
+    """
 
     steps: list[Step]
-    seed: int | None = None  # of its trainings; None for another step
-    host: str = ""  # the host that has begun the trainings, and must end them; "": none
-    begun: set[str] = field(default_factory=set)  # experiments that it has begun
-    first: str = ""  # the experiment that was begun first
-    backwards: bool = False  # whether the last step comes first
+    seed: int | None = None
+    host: str = ""
+    begun: set[str] = field(default_factory=set)
+    first: str = ""
+    backwards: bool = False
 
     @property
     def turns(self) -> list[Step]:
         """The steps in the order in which they are done."""
-        return self.steps[:: -1 if self.backwards else 1]
+        if self.backwards:
+            return self.steps[::-1]
+
+        return self.steps
 
 
 @dataclass
@@ -96,7 +109,11 @@ class History:
 
 
 def history(folder: Path) -> History:
-    """Reads which hosts have begun which trainings; empty for a new study."""
+    """Reads which hosts have begun which trainings; empty for a new study.
+
+    Args:
+        folder: the study's, with its list of starts.
+    """
     past = History()
     path = folder / STARTS_FILE
 
@@ -135,7 +152,8 @@ def perform(
     Args:
         steps: in the order in which a single host does them.
         hosts: who does them; by default this machine.
-        starts: gets each training's start and end; None for a study without a sealed plan.
+        starts: gets each training's start and end; None for a study without a sealed
+            plan.
         quiet: has trainings wait for a quiet host, and disturbed runs trained again.
         folder: the study's, which a cluster needs.
         patience_s: how long a lost host is waited for before its seeds begin again
@@ -258,6 +276,7 @@ class _Work:
 
         if not all(step.done() for step in block.steps):
             return False
+
         for step in block.steps:
             self._skip(step)
 
@@ -277,7 +296,13 @@ class _Work:
         running: dict[Future, tuple[Host, Block]],
         executor: Executor,
     ) -> None:
-        """Gives each free host a block."""
+        """Gives each free host a block.
+
+        Args:
+            waiting: the blocks that nobody does; those that are handed out are removed.
+            running: gets the host and block of each new thread.
+            executor: starts the threads.
+        """
         usable = self._hosts.usable(executor)
         self._progress.hosts(len(usable))
         busy = {host.name for host, _ in running.values()}
@@ -292,22 +317,33 @@ class _Work:
                 running[executor.submit(self._do_block, host, block)] = (host, block)
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
-        """Returns the block that a free host does next; None if no block suits it."""
+        """Returns the block that a free host does next; None if no block suits it.
+
+        Args:
+            host: the free host.
+            waiting: the blocks that nobody does, in their order.
+        """
         return next(iter(waiting), None)
 
     def _explain(self, waiting: Sequence[Block]) -> None:
-        """Says why nothing is at work."""
+        """Says why nothing is at work; this machine always has work."""
 
     def _is_over(self, host: Host, block: Block, future: Future) -> bool:
-        """Whether a block needs no more work; raises what its thread has raised."""
+        """Whether a block needs no more work; raises what its thread has raised.
+
+        Args:
+            host: who did the block.
+            block: what was done.
+            future: the result of `_do_block`.
+        """
         return future.result()
 
     def _end(self, running: Mapping[Future, tuple[Host, Block]]) -> None:
         """Lets all steps save their work and end; a second Ctrl-C ends them at once.
 
         Args:
-            running: the hosts and blocks at work. Their threads see that the study ends and
-                ask their steps to end too.
+            running: the hosts and blocks at work. Their threads see that the study ends
+                and ask their steps to end too.
         """
         self._ending.set()
         try:
@@ -320,7 +356,10 @@ class _Work:
             raise
 
     def _do_block(self, host: Host, block: Block) -> bool:
-        """Does a block's steps; returns False if it has to be tried again."""
+        """Does a block's steps; returns False if it has to be tried again.
+
+        A host's thread calls it.
+        """
         for step in block.turns:
             if not self._ending.is_set():
                 self._do(host, block, step)
@@ -329,6 +368,11 @@ class _Work:
 
     def _do(self, host: Host, block: Block, step: Step) -> None:
         """Does a step unless it is done; notes whether it failed.
+
+        Args:
+            host: who does it.
+            block: what the step is a part of.
+            step: what to do.
 
         Raises:
             HostLostError: if the host no longer answers. The step then waits again.
@@ -356,21 +400,33 @@ class _Work:
         self._progress.end(step.name, reason)
         if reason:
             self._failed.append(step.name)
+
+        # Only failures one after the other say that the host may be the reason.
         if step.kind == "train":
-            host.failures = host.failures + 1 if reason else 0
+            if reason:
+                host.failures += 1
+            else:
+                host.failures = 0
 
     def _tried(self, host: Host, block: Block, step: Step) -> str:
-        """Does a step, a training when its host is quiet; returns why it failed, or ""."""
+        """Does a step, a training when its host is quiet; returns why it failed, or "".
+
+        The arguments are those of `_do`.
+        """
         command = functools.partial(self._command, host, block, step)
         if self._quiet is None:
             return command()
 
-        look = None if host.is_local else functools.partial(host.ask, "taken")
+        look = None
+        if not host.is_local:
+            look = functools.partial(host.ask, "taken")
 
         return self._quiet.trained(step, command, host.name, look, self._ending)
 
     def _command(self, host: Host, block: Block, step: Step) -> str:
         """Runs a step's process until it has ended; returns why it failed, or "".
+
+        The arguments are those of `_do`.
 
         A study that was stopped for longer than the agent's lease finds its step ended.
         The step has saved its work then, and is started again.
@@ -379,10 +435,11 @@ class _Work:
         while look is None or (look.left and not step.done()):
             if self._ending.is_set():
                 return "The study was ended."
+
             if look is not None:
                 self._progress.say(
-                    f"{host.name} lost contact with this study for some seconds: {step.name} "
-                    "saved its work, and continues."
+                    f"{host.name} lost contact with this study for some seconds: "
+                    f"{step.name} saved its work, and continues."
                 )
 
             try:
@@ -394,7 +451,7 @@ class _Work:
                 words=words,
                 environment=dict(line.split("=", 1) for line in step.environment),
                 log=str(step.log),
-                run_dir="" if step.run_dir is None else str(step.run_dir),
+                run_dir=str(step.run_dir or ""),
             )
 
             try:
@@ -474,6 +531,10 @@ class _Work:
 
         A training of an earlier session may still save its work: it holds the run's
         lock.
+
+        Args:
+            host: where to start it.
+            step: the run's training.
         """
         lock = "" if host.is_local else str(_lock_file(step))
         while not self._ending.is_set():
@@ -509,11 +570,12 @@ class _Work:
 
             if look.exit_code is not None:
                 return look
+
             if look.quiet_s > _QUIET_S:
-                where = f" on {host.name}" if host.name else ""
                 self._hosts.say_once(
-                    f"{step.name}{where} has written nothing for {time_text(_QUIET_S)}. If it "
-                    f"hangs, end its process {look.pid} there; --resume continues it."
+                    f"{named_at(step.name, host.name)} has written nothing for "
+                    f"{time_text(_QUIET_S)}. If it hangs, end its process {look.pid} "
+                    "there; --resume continues it."
                 )
 
             if not self._ending.is_set():
@@ -580,15 +642,18 @@ class _ClusterWork(_Work):
         return list(blocks.values())
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
-        """Returns the host's own block, else a new one, else one whose host is lost."""
+        """Returns the host's own block, else a new one, else one whose host is lost.
+
+        A host on which trainings fail one after the other gets none but its own.
+        """
         for block in waiting:
             if block.host == host.name:
                 return block
 
         if host.failures >= _FAILURES:
             self._hosts.say_once(
-                f"{host.name} gets no more work, since {_FAILURES} trainings in a row failed "
-                "there: see their logs."
+                f"{host.name} gets no more work, since {_FAILURES} trainings in a row "
+                "failed there: see their logs."
             )
             return None
 
@@ -614,8 +679,8 @@ class _ClusterWork(_Work):
         if hosts and all(host.failures >= _FAILURES for host in hosts):
             names = ", ".join(host.name for host in hosts)
             raise RunError(
-                f"Trainings must succeed on some host, but {_FAILURES} in a row failed on each of "
-                f"{names}: see their logs. --resume tries them again."
+                f"Trainings must succeed on some host, but {_FAILURES} in a row failed "
+                f"on each of {names}: see their logs. --resume tries them again."
             )
 
         if not hosts:
@@ -623,15 +688,17 @@ class _ClusterWork(_Work):
                 return
 
             self._hosts.say_once(
-                f"The study waits for hosts: start dask worker {self._hosts.address} on them."
+                f"The study waits for hosts: start dask worker {self._hosts.address} "
+                "on them."
             )
             return
 
         missing = sorted({block.host for block in waiting})
         if all(name and self._hosts.missing_s(name) for name in missing):
             self._hosts.say_once(
-                f"The study waits for {', '.join(missing)}, which began the remaining seeds. "
-                f"After {time_text(self._patience_s)} they begin again on another host."
+                f"The study waits for {', '.join(missing)}, which began the remaining "
+                f"seeds. After {time_text(self._patience_s)} they begin again on "
+                "another host."
             )
 
     def _is_over(self, host: Host, block: Block, future: Future) -> bool:
@@ -646,9 +713,9 @@ class _ClusterWork(_Work):
             text = f"{error}."
             if block.host:
                 text += (
-                    f" Its training saves its work and ends. Seed {block.seed} goes on there if "
-                    f"the host is back within {time_text(self._patience_s)}, else it begins again "
-                    "on another host."
+                    f" Its training saves its work and ends. Seed {block.seed} goes on "
+                    f"there if the host is back within {time_text(self._patience_s)}, "
+                    "else it begins again on another host."
                 )
 
             self._progress.say(text)
@@ -721,8 +788,8 @@ class _ClusterWork(_Work):
                     stack.enter_context(locked(_lock_file(step), "held"))
                 except UsageError:
                     self._hosts.say_once(
-                        f"{step.name} waits: {block.host} doesn't answer, but its training still "
-                        "holds the lock of its run."
+                        f"{step.name} waits: {block.host} doesn't answer, but its "
+                        "training still holds the lock of its run."
                     )
                     return False
 
@@ -735,6 +802,7 @@ class _ClusterWork(_Work):
                 mark = None
                 with contextlib.suppress(UsageError, OSError):
                     mark = ledger_mark(step.run_dir)
+
                 if self._starts is not None:
                     run = (step.alike, step.seed, block.host)
                     self._starts.abandoned(*run, place, mark, LOST)
@@ -743,8 +811,8 @@ class _ClusterWork(_Work):
                 self._progress.again(step.name)
 
         self._progress.say(
-            f"Seed {block.seed} begins again on another host: {block.host} did not come back. Its "
-            f"runs are kept in {self._folder / ABANDONED_FOLDER}."
+            f"Seed {block.seed} begins again on another host: {block.host} did not "
+            f"come back. Its runs are kept in {self._folder / ABANDONED_FOLDER}."
         )
         block.host = ""
         block.first = ""
@@ -774,7 +842,15 @@ def finish_moves(folder: Path, steps: Sequence[Step]) -> None:
 
 
 def move_aside(folder: Path, step: Step, place: str) -> None:
-    """Moves a run and what was measured with it to ``place``, the run itself at last."""
+    """Moves a run and what was measured with it; the run itself comes last.
+
+    So a run that is still in its place shows that the move isn't over.
+
+    Args:
+        folder: the study's.
+        step: the run's training.
+        place: the run's new path within the study's folder.
+    """
     make_folder((folder / place).parent)
     name = step.log.stem
     # Beam widths may have been timed with this run, and are timed again.
@@ -792,7 +868,12 @@ def move_aside(folder: Path, step: Step, place: str) -> None:
 
 
 def _free_place(folder: Path, step: Step) -> str:
-    """Returns a new name in ``abandoned/`` for a run, perhaps not its first there."""
+    """Returns a new name in ``abandoned/`` for a run, perhaps not its first there.
+
+    Args:
+        folder: the study's.
+        step: the run's training, whose log is named after the run.
+    """
     number = 1
     while (folder / ABANDONED_FOLDER / f"{step.log.stem}-{number}").exists():
         number += 1
@@ -810,12 +891,22 @@ def _lock_file(step: Step) -> Path:
 
 
 def _seen(host: Host, look: Look) -> Seen:
-    """Returns a run's mark and its host's clocks, for a line of the list of starts."""
+    """Returns a run's mark and its host's clocks, for a line of the list of starts.
+
+    Args:
+        host: where the run is trained.
+        look: at one moment.
+    """
     return Seen(look.mark, host.name, look.clock.time_ms, look.clock.mono_s)
 
 
 def _outcome(step: Step, exit_code: int) -> str:
-    """Returns why a step failed, with the end of its log, or "" if it is done."""
+    """Returns why a step failed, with the end of its log, or "" if it is done.
+
+    Args:
+        step: whose process has ended.
+        exit_code: of the process; a negative one is the number of a signal.
+    """
     # A process that was killed may have done all of its work before.
     if exit_code <= 0 and step.done():
         return ""
@@ -828,5 +919,8 @@ def _outcome(step: Step, exit_code: int) -> str:
         text = step.log.read_text(encoding="utf-8", errors="replace")
 
     lines = text.strip().splitlines()[-_SHOWN_LINES:]
-    last = " ".join(line.strip() for line in lines)[-600:] or "its log is empty"
+    last = " ".join(line.strip() for line in lines)[-_SHOWN_CHARACTERS:]
+    if not last:
+        last = "its log is empty"
+
     return f"It ended with exit code {exit_code}: {last}"

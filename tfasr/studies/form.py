@@ -160,14 +160,23 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         ends = statements[len(statements) - len(last) :] == last
         must(
             ends,
-            f"{file}: the statements of {run.name} don't end with its bindings and seed",
+            (
+                f"{file}: the statements of {run.name} don't end with its bindings and "
+                "seed"
+            ),
         )
 
     return plan
 
 
 def _objects(sealed: dict[str, Any], name: str, file: str) -> list[tuple[str, Any]]:
-    """Returns the entries of a field that must be an object of objects."""
+    """Returns the entries of a field that must be an object.
+
+    Args:
+        sealed: the content of a sealed plan.
+        name: of the field.
+        file: the plan's name, for errors.
+    """
     must(isinstance(sealed[name], dict), f"{file}: its {name} are no object")
     return list(sealed[name].items())
 
@@ -189,6 +198,7 @@ _LISTED = {
 _OF_HOSTS = {"host", "clock"}
 _TIMED = ("start", "begun", "end")
 
+# The types of each field's value, in all kinds of lines. A bool is never a number.
 _TYPES = {
     "file": str,
     "sha256": str,
@@ -215,6 +225,13 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
     Within one session of the list, a host trains one run after the other, and the study
     notes the end of each. Only the last one of a host may lack its end, if the study
     was killed.
+
+    Args:
+        events: the lines of the list.
+        file: its name, for errors.
+
+    Raises:
+        UsageError: names the first line that can't be.
     """
     check_fields(events, file)
 
@@ -240,7 +257,12 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
 
 
 def _check_listed(event: Mapping[str, Any], place: str) -> None:
-    """Checks that a line has the fields of its key, each of its type."""
+    """Checks that a line has the fields of its key, each of its type.
+
+    Args:
+        event: the line.
+        place: its number and key, for errors.
+    """
     key = event["key"]
     value = event["value"]
     must(key in _LISTED, f"{place} has an unknown key")
@@ -262,6 +284,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 
     if "host" in value:
         must(value["host"] != "", f"{place} has a host without a name")
+
     if "clock" in value:
         check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
         finite(value["clock"]["time_ms"])
@@ -275,6 +298,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 
     if "clock_ahead_s" in value:
         finite(value["clock_ahead_s"])
+
     if value.get("ledger") is not None:
         check_names(value["ledger"], {"chain", "bytes"}, place)
 
@@ -316,7 +340,12 @@ class _Order:
         self._described = set()
 
     def check(self, key: str, value: Mapping[str, Any]) -> None:
-        """Checks one line; raises UsageError if it can't follow the lines before it."""
+        """Checks one line; raises UsageError if it can't follow the lines before it.
+
+        Args:
+            key: the kind of line, such as "start".
+            value: its fields, whose types are checked already.
+        """
         if key == "plan":
             return
         if key == "host":
@@ -359,7 +388,13 @@ class _Order:
                 del self._running[host]
 
     def _check_host(self, name: str, run: tuple[str, int], host: str) -> None:
-        """Checks that a seed's runs share a host, unless all were abandoned."""
+        """Checks that a seed's runs share a host, unless all were abandoned.
+
+        Args:
+            name: the run's, for errors.
+            run: its experiment and seed.
+            host: where it starts; "" for the study's machine.
+        """
         experiment, seed = run
         before = self._host_of.setdefault(seed, host)
 
@@ -391,6 +426,11 @@ def _check_apart(
     """Checks that a process's two clocks agree about the time between two events.
 
     A line that was inserted or moved later would have to forge both of them.
+
+    Args:
+        before: a line of the study's process.
+        event: the next line of the same process.
+        file: the list's name, for errors.
     """
     wall_s = (event["time_ms"] - before["time_ms"]) / 1000
     mono_s = event["metadata"]["mono_s"] - before["metadata"]["mono_s"]

@@ -36,7 +36,8 @@ from tfasr.telemetry.system import describe_system
 if TYPE_CHECKING:
     from distributed import Client
 
-# A worker must describe its host, and then start an agent, within this time each.
+# A worker must describe its host, and then start an agent, within this time each. All
+# times here are in seconds.
 _JOINS_WITHIN_S = 60.0
 
 # How often the scheduler is asked for workers of new hosts.
@@ -54,33 +55,51 @@ _MEMORY_ALIKE = 0.03
 
 # A clock that is further off is worth a warning.
 _CLOCK_OFF_S = 2.0
+
+# How often a host is asked for its clock; the fastest answer counts.
 _CLOCK_LOOKS = 3
 
 log = logging.getLogger("tfasr")
 
 
 class HostLostError(RunError):
-    """A host doesn't answer any more."""
+    """A host doesn't answer any more.
+
+    Its training, if it still runs, ends by itself: see `tfasr.studies.agent`.
+    """
 
 
 @dataclass(frozen=True)
 class Request:
-    """What every host of a study must have. It is pickled and sent to each worker."""
+    """What every host of a study must have. It is pickled and sent to each worker.
 
-    folder: str  # the study's, whose lock the study holds
-    # By experiment: its gin files and bindings, and the hash of the statements in them.
+    Attributes:
+        folder: the study's, whose lock the study holds.
+        experiments: each one's gin files and bindings, and the hash of the statements
+            in them, by its name.
+        shards: the content hash of each split, by its folder.
+        software: versions, as `software` returns them.
+    """
+
+    folder: str
     experiments: Mapping[str, tuple[Sequence[str], Sequence[str], str]]
-    shards: Mapping[str, str]  # content hash of each split, by its folder
-    software: Mapping[str, str]  # versions, as `software` returns them
+    shards: Mapping[str, str]
+    software: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a host says about itself."""
+    """What a host says about itself.
 
-    problems: Sequence[str]  # why it can't train
-    description: Mapping[str, Any]  # see `describe_system`
-    # Names the machine since it was started; containers of one machine share it.
+    Attributes:
+        problems: why it can't train; empty if it can.
+        description: what `describe_system` returned there.
+        boot: names the machine since it was started; containers of one machine share
+            it.
+    """
+
+    problems: Sequence[str]
+    description: Mapping[str, Any]
     boot: str
 
 
@@ -102,7 +121,13 @@ def software() -> dict[str, str]:
 
 
 def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
-    """Returns the requirements on hosts that train a study with prepared shards."""
+    """Returns what hosts must have to train a study.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        shard_dir: the prepared splits.
+    """
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     runs = {run.experiment: run for run in plan.runs}
 
@@ -124,7 +149,11 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
 
 
 def _statements(gin_files: Sequence[str], bindings: Sequence[str]) -> str:
-    """Returns a hash of all statements of gin files, with those of files that they include."""
+    """Returns a hash of all statements of gin files and bindings.
+
+    The statements of included files count too, so that hosts with other presets are
+    found.
+    """
     return sha256(canonical(gin.statements(gin_files, bindings)))
 
 
@@ -193,7 +222,8 @@ def lock_problems(folder: Path) -> list[str]:
 
         if isinstance(error, FileNotFoundError):
             return [
-                f"it sees another folder as {folder}, without the study's files: mount it"
+                f"it sees another folder as {folder}, without the study's files: mount "
+                "it"
             ]
 
         return [f"its file system has no locks ({error.strerror}). {shared}"]
@@ -268,11 +298,13 @@ class Host:
         """
         if self.is_local:
             return getattr(self._agent, method)(*arguments)
+
         try:
             return getattr(self._agent, method)(*arguments).result(timeout=LEASE_S)
         except (RunError, UsageError):
             raise
-        except Exception as error:  # Dask raises many kinds for a lost worker
+        # Dask raises many kinds for a lost worker.
+        except Exception as error:
             raise HostLostError(
                 f"{self.name} doesn't answer ({type(error).__name__})"
             ) from error
@@ -287,10 +319,12 @@ def clock_ahead_s(host: Host) -> float:
     """
     fastest_s = math.inf
     ahead_s = 0.0
+
     for _ in range(_CLOCK_LOOKS):
         asked_s = time.time()
         look = host.ask("look")
         took_s = time.time() - asked_s
+
         if took_s < fastest_s:
             fastest_s = took_s
             ahead_s = look.clock.time_ms / 1000 - (asked_s + took_s / 2)
@@ -309,15 +343,18 @@ class ThisMachine:
         self._host = Host(Agent(held=held))
 
     def usable(self, executor: Executor) -> list[Host]:
+        """Returns the machine, which can always train."""
         return [self._host]
 
     def use(self, host: Host) -> None:
-        pass
+        """Does nothing: the machine stays the same one."""
 
     def lose(self, host: Host) -> None:
+        """Can't happen: the study ends with its machine."""
         raise AssertionError("the study's own machine can't be lost")
 
     def say_once(self, sentence: str) -> None:
+        """Logs a sentence."""
         log.warning("%s", sentence)
 
 
@@ -410,6 +447,7 @@ class Cluster:
         self._welcome()
         if not self._alike or not self._hosts:
             return list(self._hosts.values())
+
         if not self._known:
             if self._joining and now_s - self._began_s < _JOINS_WITHIN_S:
                 # The most frequent kind is chosen once all hosts have answered.
@@ -445,15 +483,17 @@ class Cluster:
         """
         try:
             addresses = sorted(self._client.nthreads())
-        except Exception as error:  # Dask raises many kinds while it is not connected
+        # Dask raises many kinds while it is not connected.
+        except Exception as error:
             silent_s = time.monotonic() - self._answered_s
             if self._client.status != "closed" and silent_s < _SCHEDULER_BACK_WITHIN_S:
                 return {}
 
             raise RunError(
                 "The Dask scheduler must run until the study ends, but it is gone "
-                f"({type(error).__name__}). Its workers end, and their trainings save their work. "
-                "Start scheduler and workers again, and continue with --resume."
+                f"({type(error).__name__}). Its workers end, and their trainings save "
+                "their work. Start scheduler and workers again, and continue with "
+                "--resume."
             ) from error
 
         self._answered_s = time.monotonic()
@@ -469,6 +509,10 @@ class Cluster:
 
         It runs in a thread, since a slow host must not keep the others waiting.
 
+        Args:
+            name: the host's.
+            address: one of its workers'.
+
         Raises:
             UsageError: with the reason, if the host can't train for this study.
         """
@@ -483,12 +527,9 @@ class Cluster:
         if report.problems:
             raise UsageError("; ".join(report.problems))
 
-        known_description = self._known.get(name)
-        other = (
-            []
-            if known_description is None
-            else unlike(report.description, known_description)
-        )
+        # A host that has trained for the study must be the same machine.
+        known = self._known.get(name, report.description)
+        other = unlike(report.description, known)
         if other:
             raise UsageError(
                 "it came back as another machine, so its runs can't be continued there "
@@ -504,7 +545,10 @@ class Cluster:
         return host
 
     def _welcome(self) -> None:
-        """Takes hosts that have answered; says of others why they can't train."""
+        """Takes hosts that have answered; says of others why they can't train.
+
+        It is called in the main thread, which alone changes the list of hosts.
+        """
         for name, future in list(self._joining.items()):
             if not future.done():
                 continue
@@ -521,8 +565,9 @@ class Cluster:
             self._hosts[name] = host
             if abs(host.clock_ahead_s) > _CLOCK_OFF_S:
                 self.say_once(
-                    f"The clock of {name} is {host.clock_ahead_s:+.0f} s off this machine's. Its "
-                    "runs state times of that clock; durations don't depend on it."
+                    f"The clock of {name} is {host.clock_ahead_s:+.0f} s off this "
+                    "machine's. Its runs state times of that clock; durations don't "
+                    "depend on it."
                 )
 
             self._warn_of_same_machine(host)
@@ -534,10 +579,11 @@ class Cluster:
         shared = sorted(
             other.name for other in others if boot and other.report.boot == boot
         )
+
         if shared:
             self.say_once(
-                f"{host.name} and {shared[0]} are one machine: runs there slow each other down. "
-                "Start one worker a machine."
+                f"{host.name} and {shared[0]} are one machine: runs there slow each "
+                "other down. Start one worker a machine."
             )
 
     def _choose_kind(self) -> None:
@@ -561,20 +607,28 @@ class Cluster:
         other = unlike(host.report.description, description)
         if other:
             self.say_once(
-                f"The host {host.name} can't train for this study: StudyConfig.test = 'groups' "
-                f"needs hosts like {name}, but it has {'; '.join(other)}. Use hosts of one kind, "
-                "or begin a study with StudyConfig.test = 'pairs'."
+                f"The host {host.name} can't train for this study: StudyConfig.test = "
+                f"'groups' needs hosts like {name}, but it has {'; '.join(other)}. Use "
+                "hosts of one kind, or begin a study with StudyConfig.test = 'pairs'."
             )
 
         return not other
 
 
 def _host_of(address: str) -> str:
-    """Returns the host of a worker's address, such as "10.0.0.7" of "tls://10.0.0.7:41233"."""
+    """Returns the host of a worker's address.
+
+    >>> _host_of("tls://10.0.0.7:41233"), _host_of("tcp://[::1]:41233")
+    ('10.0.0.7', '::1')
+    """
     return address.rpartition("://")[2].rpartition(":")[0].strip("[]")
 
 
 def _short(error: BaseException) -> str:
-    """Returns an error of any kind in one line of at most some 300 characters."""
+    """Returns an error of any kind in one line of at most some 300 characters.
+
+    >>> _short(KeyError("a"))
+    "KeyError: 'a'"
+    """
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}".removesuffix(": ")

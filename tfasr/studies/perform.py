@@ -46,10 +46,12 @@ from tfasr.tta.run import load_run
 if TYPE_CHECKING:
     from distributed import Client
 
-DECIDED = "decided"  # the only value of ``--until``
+# The only value of ``--until``.
+DECIDED = "decided"
 
-# A host that restarts is back within minutes. Waiting longer delays the study, waiting
-# less throws away what the host has trained.
+# How long a lost host is waited for, in seconds. A host that restarts is back within
+# minutes. Waiting longer delays the study, waiting less throws away what the host has
+# trained.
 WAIT_FOR_HOST_S = 600.0
 
 log = logging.getLogger("tfasr")
@@ -60,6 +62,10 @@ def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
 
     The seeds are 1, 2 and so on. The gin file is read again with them, as if the user
     had bound them: then every check of the plan holds for them too.
+
+    Args:
+        gin_file: a path or a preset.
+        bindings: lines of gin that override the file's.
     """
     plan = load_plan(gin_file, bindings)
     if len(plan.config.seeds) >= LOOKS[-1]:
@@ -96,11 +102,16 @@ def planned(
     plan = load_until_plan(gin_file, bindings)
     check_until(until, plan)
     steps = study_steps(plan, folder, shard_dir)
+
     return plan, alternating(plan, folder, steps)
 
 
 def check_until(until: str, plan: Plan) -> None:
     """Checks that ``--until`` can be done: two experiments, with seeds for all looks.
+
+    Args:
+        until: the flag's value.
+        plan: the study's.
 
     Raises:
         UsageError: says what the study has instead.
@@ -118,8 +129,9 @@ def check_until(until: str, plan: Plan) -> None:
     of_each = [[run.seed for run in _runs(plan, name)] for name in names]
     if plan.config.test != "groups" and of_each[0] != of_each[1]:
         raise UsageError(
-            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
-            f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
+            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. "
+            f"{names[0]} has the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave "
+            "ExperimentConfig.seeds out."
         )
 
     times = ", ".join(map(str, looks_of(plan.config.test, plan.config.level)))
@@ -127,8 +139,9 @@ def check_until(until: str, plan: Plan) -> None:
     for name, seeds in zip(names, of_each, strict=True):
         if len(seeds) < LOOKS[-1]:
             raise UsageError(
-                f"--until decided looks after {times} runs of each experiment. {name} has "
-                f"{len(seeds)} seeds of its own: leave {name}/ExperimentConfig.seeds out."
+                f"--until decided looks after {times} runs of each experiment. {name} "
+                f"has {len(seeds)} seeds of its own: leave "
+                f"{name}/ExperimentConfig.seeds out."
             )
 
 
@@ -137,6 +150,11 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
 
     What changes slowly, such as a machine's temperature, then affects both alike. Kinds
     of steps stay in their order; steps without a run come last of their kind.
+
+    Args:
+        plan: of two experiments.
+        folder: the study's.
+        steps: all of its steps.
     """
     rounds = zip(*(_runs(plan, name) for name in plan.experiments), strict=False)
     turns = [pair[:: -1 if number % 2 else 1] for number, pair in enumerate(rounds)]
@@ -145,6 +163,7 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
     places = {path: number for number, path in enumerate(order)}
 
     def place(step: Step) -> tuple[int, int]:
+        """Returns where a step belongs: by its kind, then by its run."""
         return kinds.index(step.kind), places.get(step.run_dir, len(order))
 
     return sorted(steps, key=place)
@@ -155,17 +174,20 @@ def undecidable(plan: Plan) -> list[str]:
 
     Even if all runs of one group were faster than all of the other, the smallest
     possible p, adjusted for the number of comparisons, would not be below the level.
+    The adjustment is Bonferroni's, as for the smallest p of Holm's method.
     """
     sentences = []
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
         comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
         smallest = least_p(plan.config.test, runs, runs)
+
         if runs > 1 and comparisons * smallest >= LEVEL:
             sentences.append(
-                f"{part}: {runs} seeds can't decide {comparisons} comparisons, as the smallest "
-                f"possible p is {smallest:.2g}, adjusted {min(1.0, comparisons * smallest):.2g}. "
-                "Take more seeds or fewer targets."
+                f"{part}: {runs} seeds can't decide {comparisons} comparisons, as the "
+                f"smallest possible p is {smallest:.2g}, adjusted "
+                f"{min(1.0, comparisons * smallest):.2g}. Take more seeds or fewer "
+                "targets."
             )
 
     return sentences
@@ -176,17 +198,30 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
     Seeds count in their order, so that a study on several hosts decides the same as on
     one, whichever host was first.
+
+    Args:
+        plan: of two experiments.
+        folder: the study's.
+
+    Raises:
+        UsageError: if a run has no target.
     """
     groups = (_brackets(plan, folder, name) for name in plan.experiments)
     return decide(*groups, test=plan.config.test, level=plan.config.level)
 
 
 def decision_text(plan: Plan, look: Decision) -> str:
-    """Returns the verdict in one sentence, with the experiments' labels."""
+    """Returns the verdict in one sentence, with the experiments' labels.
+
+    Args:
+        plan: of two experiments.
+        look: the comparison of their runs, whose verdict knows no names.
+    """
     first, second = (plan.label(name) for name in plan.experiments)
     verdict = look.verdict
     verdict = verdict.replace("the first group", first)
     verdict = verdict.replace("the second group", second)
+
     return f"{first} against {second}: {verdict}."
 
 
@@ -235,6 +270,7 @@ def perform_until_decided(
     # Only runs that the decision needed exist and can be scored.
     done = {f"score {run.name}" for run in plan.runs if finished(folder / run.folder)}
     ready = [step for step in steps if step.kind == "widths" or step.name in done]
+
     return failed + perform(ready)
 
 
@@ -248,6 +284,11 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
 
     If the study counts seconds, each bracket also has the share of the machine that the
     run got: the verdict must hold without what the machine took.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        experiment: its name.
 
     Raises:
         UsageError: if a run has no target.
@@ -270,6 +311,7 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
         measured = bracket(
             points, value, window=window, metric=metric, metrics=run.metrics
         )
+
         if plan.config.policy != UTTERANCES.name:
             part = undisturbed_part(read_host_file(run.path), run.timeline)
             measured = replace(measured, undisturbed=part)
@@ -279,7 +321,8 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
     return brackets
 
 
-# How often a resumed study looks whether the killed one's last step has ended.
+# How often a resumed study looks whether the killed one's last step has ended, in
+# seconds.
 _LOOKS_EVERY_S = 0.5
 
 # Its lock is held by the study and inherited by each step, which may outlive the study.
@@ -329,11 +372,14 @@ def study(
         RunError: if a step failed; the report on the others is written.
     """
     folder = Path(run_dir)
-    shards = None if shard_dir is None else Path(shard_dir)
+    shards = None
+    if shard_dir is not None:
+        shards = Path(shard_dir)
+
     # A cluster's workers have other working directories.
     if client is not None:
         folder = folder.resolve()
-        shards = None if shards is None else shards.resolve()
+        shards = shards and shards.resolve()
 
     plan, steps = planned(gin_file, bindings, until, folder, shards)
 
@@ -391,9 +437,9 @@ def study(
 
     if failed:
         raise RunError(
-            f"Every step of a study must succeed. {len(failed)} of {len(steps)} did not: "
-            f"{'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume tries them again. "
-            f"The report on the others: {page}"
+            f"Every step of a study must succeed. {len(failed)} of {len(steps)} did "
+            f"not: {'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume "
+            f"tries them again. The report on the others: {page}"
         )
 
     return page
@@ -411,19 +457,20 @@ def _check_hosts(
         sealed: whether the study has, or gets, a sealed plan.
 
     Raises:
-        UsageError: if the folder's locks don't hold, or if a seed was begun with hosts and
-            would go on without them, or the other way round.
+        UsageError: if the folder's locks don't hold, or if a seed was begun with hosts
+            and would go on without them, or the other way round.
     """
     if client is not None:
-        if problems := lock_problems(folder):
+        problems = lock_problems(folder)
+        if problems:
             raise UsageError(
                 f"--run_dir must suit several hosts. Here, {'; '.join(problems)}."
             )
 
         if not sealed:
             raise UsageError(
-                f"Only a study with a sealed plan can use --scheduler. {folder} was begun without "
-                "one: finish it without --scheduler, or begin a new one."
+                f"Only a study with a sealed plan can use --scheduler. {folder} was "
+                "begun without one: finish it without --scheduler, or begin a new one."
             )
 
     unfinished = {run.seed for run in plan.runs if not finished(folder / run.folder)}
@@ -435,8 +482,9 @@ def _check_hosts(
         begun_on = block.host or "the machine of the study, without --scheduler"
         again = "with" if block.host else "without"
         raise UsageError(
-            f"All runs of a seed must be trained on one host. Seed {seed} was begun on {begun_on}: "
-            f"continue the study {again} --scheduler until its seeds are finished."
+            f"All runs of a seed must be trained on one host. Seed {seed} was begun on "
+            f"{begun_on}: continue the study {again} --scheduler until its seeds are "
+            "finished."
         )
 
 
@@ -446,12 +494,17 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     It is {} if the study was begun without a sealed plan. A new study's experiments are
     read as their trainings will, in another process, since that loads TensorFlow.
 
+    Args:
+        plan: the study's.
+        folder: the study's, new or begun.
+
     Raises:
         UsageError: if an experiment can't be trained.
     """
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
+
     if any((folder / run.folder).exists() for run in plan.runs):
         log.warning(
             "%s was begun without a sealed plan to check its runs against.", folder
@@ -477,6 +530,7 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
     """
     descriptor = None
     waits = False
+
     while descriptor is None:
         try:
             descriptor = acquire_lock(folder / _AT_WORK_FILE, "held")

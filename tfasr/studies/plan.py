@@ -110,6 +110,7 @@ class ExperimentConfig:
     published_table: str = ""
 
     def check(self) -> None:
+        """Raises ValueError for an experiment without files, and for repeated seeds."""
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
         require(
             all("=" in line for line in self.environment),
@@ -158,6 +159,7 @@ class StudyConfig:
     level: float = 0.05
 
     def check(self) -> None:
+        """Raises ValueError for names that can't be folders, and for wrong numbers."""
         require(bool(self.experiments), self, "experiments", "at least one name")
         named = all(name.isidentifier() for name in self.experiments)
         rule = (
@@ -176,15 +178,21 @@ class StudyConfig:
             )
 
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
-        widths = [*self.beam_widths, self.final_beam_width]
         clocks = (*POLICIES, UTTERANCES.name)
         require(self.policy in clocks, self, "policy", f"one of {', '.join(clocks)}")
+
+        # With a smaller level, no result of all seeds could be a verdict.
         least = least_p(self.test, LOOKS[-1], LOOKS[-1])
-        rule = f"greater than {least:.2g}, which {LOOKS[-1]} seeds can show, and at most {LEVEL}"
+        rule = (
+            f"greater than {least:.2g}, which {LOOKS[-1]} seeds can show, and at most "
+            f"{LEVEL}"
+        )
         require(least < self.level <= LEVEL, self, "level", rule)
+
         require(
             0 < self.most_taken <= 1, self, "most_taken", "greater than 0 and at most 1"
         )
+        widths = [*self.beam_widths, self.final_beam_width]
         require(
             min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too"
         )
@@ -215,7 +223,8 @@ _WRITTEN = (
 # Counts incompatible changes of the sealed plan.
 SEALED_FORMAT = 1
 
-# How long a study that is run once waits for a quiet machine, all waits together.
+# How long a study that is run once waits for a quiet machine, in seconds, all waits
+# together.
 LONGEST_WAIT_S = 600.0
 
 
@@ -274,6 +283,7 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
     """
 
     def made(cls: type, values: dict[str, Any]) -> Any:
+        """Makes a config of its sealed fields."""
         # A newer tfasr may have sealed fields that this one lacks.
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
@@ -293,14 +303,22 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A training of one experiment with one seed."""
+    """A training of one experiment with one seed.
 
-    experiment: str  # name of its experiment
-    seed: int  # of everything random in the training
-    folder: Path  # relative to the study's folder
-    gin_files: tuple[str, ...]  # absolute paths
-    bindings: tuple[str, ...]  # lines of gin; the last one sets the seed
-    # Environment variables of its process: NAME=VALUE.
+    Attributes:
+        experiment: the name of its experiment.
+        seed: of everything random in the training.
+        folder: relative to the study's folder.
+        gin_files: absolute paths.
+        bindings: lines of gin; the last one sets the seed.
+        environment: variables of its process, as "NAME=VALUE".
+    """
+
+    experiment: str
+    seed: int
+    folder: Path
+    gin_files: tuple[str, ...]
+    bindings: tuple[str, ...]
     environment: tuple[str, ...] = ()
 
     @property
@@ -371,6 +389,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     def build(lines: gin.GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
         config = gin.make(StudyConfig, lines)
         _check_described(config, lines)
+
         return config, {
             name: gin.make(ExperimentConfig, lines, scope=name)
             for name in config.experiments
@@ -385,21 +404,25 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             line.selector.rpartition(".")[2], gin.registered()
         ):
             raise UsageError(
-                f"{line.place}: in a study, settings of the training must be in an experiment's "
-                f"bindings. Received: {line.name}. Write NAME/ExperimentConfig.bindings = "
-                f"('{line.name} = ...',) for each experiment that needs it."
+                f"{line.place}: in a study, settings of the training must be in an "
+                f"experiment's bindings. Received: {line.name}. Write "
+                f"NAME/ExperimentConfig.bindings = ('{line.name} = ...',) for each "
+                "experiment that needs it."
             )
 
     config, experiments = gin.fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
+
     if twice:
         raise UsageError(
-            f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
+            f"{path}: every experiment must have a label of its own. Received twice: "
+            f"{twice[0]!r}."
         )
 
     runs = _runs(config, experiments, path.parent)
     statements = {}
+
     for run in runs:
         of_run = gin.statements(run.gin_files, run.bindings)
         statements[str(run.folder)] = [*of_run, *run.environment]
@@ -440,14 +463,15 @@ def begin(
     )
     shards = None if shard_dir is None else str(shard_dir.resolve())
     wanted = {**plan.identity, "shard_dir": shards}
+
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return []
 
     if not resume:
         raise UsageError(
-            f"--run_dir must not hold a study yet. Received: {folder}, which holds one. Continue "
-            "it with --resume, or choose another folder."
+            f"--run_dir must not hold a study yet. Received: {folder}, which holds "
+            "one. Continue it with --resume, or choose another folder."
         )
 
     then = read_object(
@@ -467,21 +491,27 @@ def begin(
     planned = {str(run.folder) for run in plan.runs if run not in more}
     runs = {name: wanted["runs"][name] for name in wanted["runs"] if name in planned}
     differing = _differing({**then, "runs": old}, {**wanted, "runs": runs})
+
     if differing:
         raise UsageError(
-            f"A resumed study must be the one that {folder} was begun with, except for more seeds. "
-            f"It differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or "
-            "another --run_dir."
+            f"A resumed study must be the one that {folder} was begun with, except for "
+            f"more seeds. It differs in: {'; '.join(differing)}. Use the same "
+            "--gin_file and bindings, or another --run_dir."
         )
 
     return more
 
 
 def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
-    """Adds seeds to the plan; results of single-seed experiments move to that seed's folder.
+    """Adds seeds to the plan.
 
-    No other process may use the folder. If this one is killed, another call finishes
-    the job.
+    Results of experiments that had one seed move to that seed's folder. No other
+    process may use the folder. If this one is killed, another call finishes the job.
+
+    Args:
+        folder: the study's.
+        plan: with the new seeds.
+        more: the runs that the plan in the folder lacks, from `begin`.
     """
     then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
     for run in plan.runs:
@@ -507,8 +537,9 @@ def grown_from(folder: Path) -> str:
     added = sum(len(each["added"]) for each in grown)
 
     return (
-        f"{added} runs were added to the {grown[0]['runs_before']} that this study began with. If "
-        "its results were the reason, p values and intervals are too favourable."
+        f"{added} runs were added to the {grown[0]['runs_before']} that this study "
+        "began with. If its results were the reason, p values and intervals are too "
+        "favourable."
     )
 
 
@@ -518,6 +549,10 @@ def _move(folder: Path, run: PlannedRun) -> None:
     The run moves in two steps, since its new folder is inside the old one. A process
     that is killed between them leaves ``NAME.moving``, which the next call goes on
     with.
+
+    Args:
+        folder: the study's.
+        run: with its new folder.
     """
     new_folder = folder / run.folder
     alone = folder / "runs" / run.experiment
@@ -537,6 +572,10 @@ def _move(folder: Path, run: PlannedRun) -> None:
 def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
     """Checks that the file describes every experiment that the study lists.
 
+    Args:
+        config: the study's.
+        lines: of the gin file.
+
     Raises:
         UsageError: names the line of the list, and an experiment without bindings.
     """
@@ -548,17 +587,17 @@ def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
         raise UsageError(
-            f"{gin.binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
-            f"name experiments that the file describes, with lines such as {unknown[0]}/"
-            f"ExperimentConfig.gin_files = ('demo.gin',). Received: {unknown[0]!r}, for which "
-            f"nothing is bound. Described: {names}."
+            f"{gin.binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments "
+            "must name experiments that the file describes, with lines such as "
+            f"{unknown[0]}/ExperimentConfig.gin_files = ('demo.gin',). Received: "
+            f"{unknown[0]!r}, for which nothing is bound. Described: {names}."
         )
 
     if config.beam_widths_of not in ("", *config.experiments):
+        place = gin.binding_place(lines, "StudyConfig", "beam_widths_of")
         raise UsageError(
-            f"{gin.binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig."
-            f"beam_widths_of must be one of the experiments {', '.join(config.experiments)}. "
-            f"Received: {config.beam_widths_of!r}."
+            f"{place}StudyConfig.beam_widths_of must be one of the experiments "
+            f"{', '.join(config.experiments)}. Received: {config.beam_widths_of!r}."
         )
 
 
@@ -579,8 +618,11 @@ def _runs(
     users = not beside.is_relative_to(gin.presets_folder().resolve())
 
     def preset(file: str) -> str:
-        near = users and (beside / file).is_file()
-        return str(gin.find_preset(str(beside / file) if near else file))
+        """Returns the path of a file next to the study's gin file, or of a preset."""
+        if users and (beside / file).is_file():
+            file = str(beside / file)
+
+        return str(gin.find_preset(file))
 
     seeds = {
         name: experiment.seeds or config.seeds
@@ -627,10 +669,15 @@ def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
         {name: plan.get(name, default) for name, default in defaults.items()}
         for plan in (then, now)
     )
+    lines = []
     changes = differences(before, after)
-    lines = [changes] if changes else []
+    if changes:
+        lines.append(changes)
 
-    old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
+    # The file may be anyone's.
+    old = then.get("runs")
+    if not isinstance(old, dict):
+        old = {}
 
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before = old.get(folder)
@@ -659,30 +706,51 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a study, with what must exist before and after it."""
+    """One command of a study, with what must exist before and after it.
 
-    # "corpus", "train", "score" or "widths"; steps of a kind take similar times
+    Attributes:
+        kind: "corpus", "train", "score" or "widths"; all steps of a kind are done
+            before those of the next one.
+        name: shown in progress lines, such as "train sys1".
+        words: returns the arguments of ``tfasr``.
+        done: returns whether its result exists.
+        log: gets what the command prints.
+        needs: the run that must be finished before.
+        run_dir: a training's run folder, in which its progress is watched.
+        alike: the experiment, whose steps of one kind take similar times.
+        environment: variables of its process, as "NAME=VALUE".
+        seed: a training's.
+    """
+
     kind: str
-    name: str  # shown in progress lines, such as "train sys1"
-    words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
-    done: Callable[[], bool]  # returns whether its result exists
-    log: Path  # gets what the command prints
-    needs: Path | None = None  # the run that must be finished before
-    # A training's run folder, in which its progress is watched.
+    name: str
+    words: Callable[[], Sequence[str | Path]]
+    done: Callable[[], bool]
+    log: Path
+    needs: Path | None = None
     run_dir: Path | None = None
-    alike: str = ""  # the experiment; its steps of one kind take similar times
-    # Environment variables of its process: NAME=VALUE.
+    alike: str = ""
     environment: tuple[str, ...] = ()
-    seed: int | None = None  # the training's
+    seed: int | None = None
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
-    """Returns all steps of a study, in their order; raises `UsageError` without shards."""
+    """Returns all steps of a study, in their order.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        shard_dir: prepared splits; None if the study makes its own speech.
+
+    Raises:
+        UsageError: if the study neither has splits nor makes speech.
+    """
     shards = shard_dir or folder / "shards"
     if shard_dir is None and plan.config.corpus != SYNTHETIC:
         raise UsageError(
-            "A study of recordings must be given their prepared splits with --shard_dir, as "
-            "tfasr train is. Received: none, and StudyConfig.corpus makes none."
+            "A study of recordings must be given their prepared splits with "
+            "--shard_dir, as tfasr train is. Received: none, and StudyConfig.corpus "
+            "makes none."
         )
 
     steps = [] if shard_dir else [_prepare(plan.runs[0], folder, shards)]
@@ -702,6 +770,7 @@ def finished(run_dir: Path) -> bool:
     """
     if not (run_dir / EVENTS_FILE).is_file():
         return False
+
     try:
         return load_run(run_dir).status == "success"
     except UsageError:
@@ -709,7 +778,12 @@ def finished(run_dir: Path) -> bool:
 
 
 def scores_path(folder: Path, run: PlannedRun) -> Path:
-    """Returns the file in which the final scores of a run are, once it is scored."""
+    """Returns the file in which the final scores of a run are, once it is scored.
+
+    Args:
+        folder: the study's.
+        run: the scored one.
+    """
     return folder / "scores" / run.name / SCORES_FILE
 
 
@@ -729,10 +803,16 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
     All runs of a study train on the same shards: a run with other features fails, and
     says so.
+
+    Args:
+        run: any of the study's.
+        folder: the study's.
+        shards: where the splits go.
     """
     corpus = folder / "corpus"
 
     def words() -> list[str | Path]:
+        """Makes the speech, and returns the command that prepares it."""
         # Imported here: making speech needs a pip extra that other studies do without.
         from tfasr.corpora.synthetic import make_synthetic_corpus
 
@@ -742,6 +822,7 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
         return ["prepare", "--corpus", SYNTHETIC, *_recipe(run), *folders]
 
     def done() -> bool:
+        """Returns whether all splits are prepared; their indexes are written last."""
         return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
 
     return Step("corpus", "corpus", words, done, folder / "logs" / "corpus.log")
@@ -756,23 +837,29 @@ def _recipe(run: PlannedRun) -> list[str]:
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
-    """Returns the step that trains a run, or continues an interrupted training."""
+    """Returns the step that trains a run, or continues an interrupted training.
+
+    Args:
+        run: what to train.
+        folder: the study's.
+        shards: the prepared splits.
+    """
     run_dir = folder / run.folder
-    log = folder / "logs" / f"{run.name}.log"
 
     def words() -> list[str | Path]:
-        resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
-        folders = ["--shard_dir", shards, "--run_dir", run_dir]
-        return ["train", *_recipe(run), *folders, *resume]
+        """Returns the command, which depends on whether the training has begun."""
+        command = ["train", *_recipe(run), "--shard_dir", shards, "--run_dir", run_dir]
+        if (run_dir / EVENTS_FILE).is_file():
+            command.append("--resume")
 
-    done = partial(finished, run_dir)
-    name = f"train {run.name}"
+        return command
+
     return Step(
         "train",
-        name,
+        f"train {run.name}",
         words,
-        done,
-        log,
+        partial(finished, run_dir),
+        folder / "logs" / f"{run.name}.log",
         run_dir=run_dir,
         alike=run.experiment,
         environment=run.environment,
@@ -784,6 +871,12 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
     """Returns the step that scores a run's best checkpoint on the final splits.
 
     It is done if its file has a row of every split with the study's beam width.
+
+    Args:
+        plan: the study's.
+        run: what to score.
+        folder: the study's.
+        shards: the prepared splits.
     """
     config = plan.config
     path = scores_path(folder, run)
@@ -795,6 +888,7 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
     wanted = {(split, config.final_beam_width) for split in config.final_splits}
 
     def done() -> bool:
+        """Returns whether the file has all wanted rows."""
         rows = rows_of(path, "split", "decoder", "beam_width")
         return wanted <= {(row["split"], row["beam_width"]) for row in rows}
 
@@ -810,7 +904,10 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
 
 
 def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
-    """Returns the step that times evaluations of a run over several beam widths."""
+    """Returns the step that times evaluations of a run over several beam widths.
+
+    It is the run of `widths_run`, once it is trained.
+    """
     config = plan.config
     path = widths_path(folder)
     run = widths_run(plan)
@@ -821,6 +918,7 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     words += ["--out", path.parent]
 
     def done() -> bool:
+        """Returns whether just the study's beam widths were timed."""
         rows = rows_of(path, "beam_width", "evaluation_s")
         return {row["beam_width"] for row in rows} == set(config.beam_widths)
 
@@ -850,6 +948,7 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     remedy = "Another program wrote it: move it away, and --resume computes it again."
     rows = read_object(path, remedy, ("rows",))["rows"]
     needed = {"wer", "cer", *names}
+
     if not isinstance(rows, list) or not all(_is_row(row, needed) for row in rows):
         names_needed = ", ".join(sorted(needed))
         raise UsageError(f"Every row of {path} must have {names_needed}. {remedy}")
@@ -858,7 +957,12 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def _is_row(row: Any, names: set[str]) -> bool:
-    """Whether a row has all values, each of its type; only a beam width may be null."""
+    """Whether a row has all values, each of its type; only a beam width may be null.
+
+    Args:
+        row: of a JSON file that anyone may have written.
+        names: of the values.
+    """
     if not isinstance(row, dict) or not names <= {*row}:
         return False
 

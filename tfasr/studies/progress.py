@@ -24,26 +24,42 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Lap:
-    """What the time of a step can be estimated from."""
+    """What the time of a step can be estimated from.
 
-    kind: str  # the step's; steps of different kinds take very different times
-    alike: str = ""  # steps of a kind with the same value take about the same time
-    seconds: float = 0.0  # how long it took, if it is done
+    Attributes:
+        kind: the step's; steps of different kinds take very different times.
+        alike: steps of a kind with the same value take about the same time.
+        seconds: how long it took, if it is done.
+    """
+
+    kind: str
+    alike: str = ""
+    seconds: float = 0.0
 
 
 @dataclass
 class Running:
-    """A step at work, for `time_left_s`."""
+    """A step at work, for `time_left_s`.
+
+    Attributes:
+        lap: its kind.
+        name: the step's.
+        where: the host that does it; "" for this machine.
+        began_s: when it began, on the monotonic clock.
+        share: how much of it is done, from 0 to 1.
+        text: how far it is, in words.
+    """
 
     lap: Lap
     name: str = ""
-    where: str = ""  # the host that does it; "" for this machine
+    where: str = ""
     began_s: float = field(default_factory=time.monotonic)
-    share: float = 0.0  # how much of it is done, from 0 to 1
-    text: str = ""  # how far it is, in words
+    share: float = 0.0
+    text: str = ""
 
     @property
     def elapsed_s(self) -> float:
+        """The seconds since it began."""
         return time.monotonic() - self.began_s
 
 
@@ -128,8 +144,8 @@ def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
     """Returns how much of a training is done, from 0 to 1, and the same in words.
 
     Args:
-        progress: the content of the run's progress.json, which training writes after each
-            epoch; None or incomplete before the first.
+        progress: the content of the run's progress.json, which training writes after
+            each epoch; None or incomplete before the first.
     """
     progress = progress or {}
     epochs = progress.get("epochs")
@@ -179,42 +195,62 @@ class StudyProgress:
         """Counts a step that was done before, with its seconds if they are known."""
         with self._mutex:
             lap = self._waiting.pop(name, None)
-            if lap is not None:
-                done_lap = (
-                    None if seconds is None else Lap(lap.kind, lap.alike, seconds)
-                )
-                self._done[name] = done_lap
+            if lap is None:
+                return
+
+            self._done[name] = None
+            if seconds is not None:
+                self._done[name] = Lap(lap.kind, lap.alike, seconds)
 
     def begin(self, name: str, where: str = "") -> None:
-        """Notes that a step is at work on a host; ``where`` is "" for this machine."""
+        """Notes that a step is at work.
+
+        Args:
+            name: the step's.
+            where: the host that does it; "" for this machine.
+        """
         with self._mutex:
             self._running[name] = Running(self._waiting.pop(name), name, where)
             self._line_s = time.monotonic()
             number = len(self._done) + len(self._running)
-            self._show(f"{number}/{len(self._laps)} {_at(name, where)}{self._left()}")
+            self._show(
+                f"{number}/{len(self._laps)} {named_at(name, where)}{self._left()}"
+            )
 
     def watch(self, name: str, progress: Mapping[str, Any] | None) -> None:
-        """Shows how far a step is, from the content of its run's progress.json."""
+        """Shows how far a step is.
+
+        Args:
+            name: the step's.
+            progress: the content of its run's progress.json; None without one.
+        """
         with self._mutex:
             step = self._running[name]
             step.share, step.text = how_far(progress)
             now_s = time.monotonic()
+
             if self._live is not None or now_s - self._line_s >= _LINE_EVERY_S:
                 self._line_s = now_s
                 self._show(self._state())
 
     def end(self, name: str, failed: str = "") -> None:
-        """Says that a step is done, or why it ``failed``."""
+        """Says that a step is done, or why it failed.
+
+        Args:
+            name: the step's.
+            failed: the reason; "" for a step that is done.
+        """
         with self._mutex:
             step = self._running.pop(name)
             outcome = f"done, {time_text(step.elapsed_s)}"
             self._done[name] = Lap(step.lap.kind, step.lap.alike, step.elapsed_s)
+
             if failed:
                 outcome = f"failed. {failed}"
                 self._done[name] = None
 
             place = f"{len(self._done)}/{len(self._laps)}"
-            self.say(f"{place} {_at(name, step.where)}: {outcome}")
+            self.say(f"{place} {named_at(name, step.where)}: {outcome}")
 
     def again(self, name: str) -> None:
         """Puts a step back among the waiting ones, at work, done or waiting before."""
@@ -245,16 +281,23 @@ class StudyProgress:
         steps = list(self._running.values())
         done = len(self._done)
         everything = len(self._laps)
+
         if len(steps) == 1 and self._hosts == 1:
             (step,) = steps
-            where = _at(step.name, step.where)
+            where = named_at(step.name, step.where)
             return f"{done + 1}/{everything} {where}: {step.text}{self._left()}"
 
-        lines = [f"{_at(step.name, step.where)}: {step.text}" for step in steps]
+        lines = [f"{named_at(step.name, step.where)}: {step.text}" for step in steps]
         at_work = f"{len(steps)} at work on {self._hosts} hosts"
         counts = f"{done}/{everything} done, {at_work}"
-        waiting = f", {len(self._waiting)} wait" if self._waiting else ""
-        separator = "\n  " if self._live is not None else "; "
+        waiting = ""
+        if self._waiting:
+            waiting = f", {len(self._waiting)} wait"
+
+        # A terminal has room for a line each.
+        separator = "; "
+        if self._live is not None:
+            separator = "\n  "
 
         return separator.join([f"{counts}{waiting}{self._left()}", *lines])
 
@@ -286,5 +329,13 @@ class StudyProgress:
             log.info("%s", text)
 
 
-def _at(name: str, where: str) -> str:
-    return f"{name} on {where}" if where else name
+def named_at(name: str, where: str) -> str:
+    """Returns a step's name with its host, if it isn't the study's own machine.
+
+    >>> named_at("train sys1", "10.0.0.7"), named_at("train sys1", "")
+    ('train sys1 on 10.0.0.7', 'train sys1')
+    """
+    if not where:
+        return name
+
+    return f"{name} on {where}"

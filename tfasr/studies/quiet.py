@@ -37,7 +37,7 @@ from tfasr.tta.run import load_run
 from tfasr.verifying.form import must
 
 # Each look samples the kernel's counters for a second, as runs themselves do; between
-# looks the machine is left alone.
+# looks the machine is left alone for some seconds.
 LOOK_S = 1.0
 LOOK_EVERY_S = 5.0
 
@@ -71,15 +71,23 @@ class Patience:
             ending: is set when nobody wants to wait any longer.
         """
         announced = False
+        if look is None:
+
+            def look() -> float:
+                return taken_now(LOOK_S).together
+
         while self._left_s > 0 and self._most_taken < 1:
             began_s = time.monotonic()
-            taken = taken_now(LOOK_S).together if look is None else look()
+            taken = look()
             if taken <= self._most_taken:
                 return
 
             if not announced:
                 log.info(
-                    "Waiting for a quiet machine, at most %.0f s: others take %.0f %% of it now.",
+                    (
+                        "Waiting for a quiet machine, at most %.0f s: others take %.0f "
+                        "%% of it now."
+                    ),
                     self._left_s,
                     100 * taken,
                 )
@@ -94,8 +102,8 @@ class Patience:
             self._left_s -= time.monotonic() - began_s
             if self._left_s <= 0:
                 log.warning(
-                    "The machine did not become quiet: others take %.0f %% of it. Trainings go on, "
-                    "and the report names those that it disturbs.",
+                    "The machine did not become quiet: others take %.0f %% of it. "
+                    "Trainings go on, and the report names those that it disturbs.",
                     100 * taken,
                 )
 
@@ -103,8 +111,9 @@ class Patience:
 def taken_of(run_dir: Path) -> float | None:
     """Returns the part of what a run's steps could use that the machine took, or None.
 
-    It is None for a run without samples of load. Four digits are kept, since the list
-    of starts notes the number and ``tfasr verify`` compares it exactly.
+    It is None for a run without samples of load, as where the kernel has no counters.
+    Four digits are kept, since the list of starts notes the number and ``tfasr verify``
+    compares it exactly.
     """
     use = host_use(read_host_file(run_dir), load_run(run_dir).timeline)
     if use is None:
@@ -118,7 +127,10 @@ def most_taken_of(study: StudyConfig) -> float:
 
     It is 1, that is anything, in a study that counts utterances instead of seconds.
     """
-    return 1.0 if study.policy == UTTERANCES.name else study.most_taken
+    if study.policy == UTTERANCES.name:
+        return 1.0
+
+    return study.most_taken
 
 
 class QuietMachine:
@@ -192,8 +204,8 @@ class QuietMachine:
                 return False
 
             log.info(
-                "%s is trained again: the machine took %.0f %% of what its steps could use. "
-                "Its first try is kept in %s.",
+                "%s is trained again: the machine took %.0f %% of what its steps could "
+                "use. Its first try is kept in %s.",
                 step.name,
                 100 * taken,
                 place,
@@ -227,6 +239,7 @@ def first_tries(folder: Path) -> list[str]:
             f"{100 * again['taken']:.0f} % of what its steps could use"
         )
         times = [_time_text(first_try(folder, *run))]
+
         if run in study.runs:
             times.append(_time_text(study.runs[run]))
             text += f". First try: {times[0]}; the one that counts: {times[1]}."
@@ -259,6 +272,10 @@ def _time_text(run_dir: Path) -> str:
 
 def check_quiet(study: StudyCheck, folder: Path) -> str | None:
     """Checks for ``tfasr verify`` that just the disturbed runs were trained again.
+
+    Args:
+        study: its plans and runs, as the list of starts has them.
+        folder: the study's.
 
     Returns:
         How many were; None if the study declared no limit.
@@ -296,15 +313,28 @@ def check_quiet(study: StudyCheck, folder: Path) -> str | None:
             taken = _stated_taken(name, run_dir)
             must(taken <= most, f"{name} lost {taken}, so it had to be trained again")
 
-    return f"{len(tries)} of {len(study.runs)} runs were trained again, as what they lost demands"
+    return (
+        f"{len(tries)} of {len(study.runs)} runs were trained again, as what they lost "
+        "demands"
+    )
 
 
 def _most_taken(plan: dict[str, Any]) -> float:
+    """Returns what a machine may take from a run by a sealed plan."""
     return most_taken_of(plan_of(plan).config)
 
 
 def _stated_taken(name: str, run_dir: Path) -> float:
-    """Returns the part that a run lost; raises `UsageError` without samples that show it."""
+    """Returns the part that a run lost, from 0 to 1.
+
+    Args:
+        name: of the run, for the error.
+        run_dir: its folder.
+
+    Raises:
+        UsageError: if samples that show it are missing.
+    """
     taken = taken_of(run_dir)
     must(taken is not None, f"{name} has no samples of load in {HOST_FILE}")
+
     return taken

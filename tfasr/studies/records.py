@@ -72,6 +72,7 @@ from tfasr.verifying.run import (
 REIGNING = "reigning"
 CHALLENGER = "challenger"
 
+# A submission's study, without what `_LEFT_OUT` names, and its track.
 STUDY_FILE = "study.tar.xz"
 TRACK_FILE = "track.gin"
 
@@ -141,11 +142,14 @@ _NOT_COMPARED = ("hash", "batch_statistics", "division")
 # Enough for the last look of the sequential test.
 _NUMBER_OF_SEEDS = LOOKS[-1]
 
-# Validation transcripts of 3 or more words must not be in the code, nor 30 of their
-# words over 3 letters, if that is over half of them. Shorter transcripts and single
-# words may be there by chance.
+# Validation transcripts of so many or more words must not be in the code. Shorter ones
+# may be there by chance.
 _TELLTALE_WORDS = 3
-_VOCABULARY = (30, 0.5)
+
+# Nor may so many of their words of over 3 letters, if that is over so large a share of
+# them: single words may be there by chance.
+_VOCABULARY = 30
+_VOCABULARY_SHARE = 0.5
 
 # How much of a verdict's gap other load, pauses or starts may explain.
 SHARE_OF_GAP = 0.25
@@ -197,6 +201,7 @@ class TrackConfig:
     baseline_hash: str = ""
 
     def check(self) -> None:
+        """Raises ValueError for an unknown kind or division, or without a baseline."""
         require(
             self.kind in ("seconds", "utterances"),
             self,
@@ -230,7 +235,10 @@ class TrackConfig:
     @property
     def clock(self) -> str:
         """The clock of the race's study: a policy, or "utterances"."""
-        return self.policy if self.kind == "seconds" else self.kind
+        if self.kind == "seconds":
+            return self.policy
+
+        return self.kind
 
 
 def tracks(records: Path) -> dict[str, Path]:
@@ -247,6 +255,10 @@ def tracks(records: Path) -> dict[str, Path]:
 def load_track(name: str, records: Path) -> TrackConfig:
     """Reads a track that comes with tfasr or that ``--records`` has.
 
+    Args:
+        name: the track's, such as "synthetic_cer_10".
+        records: the folder of accepted submissions, and of further tracks.
+
     Raises:
         UsageError: if there is no such track, or if its baseline leaves its folder.
     """
@@ -262,15 +274,18 @@ def load_track(name: str, records: Path) -> TrackConfig:
     for file in config.baseline:
         if Path(file).is_absolute() or ".." in Path(file).parts:
             raise UsageError(
-                f"A track's baseline must name presets, or files in the track's folder. Received: "
-                f"{file!r} in {by_name[name]}."
+                "A track's baseline must name presets, or files in the track's folder. "
+                f"Received: {file!r} in {by_name[name]}."
             )
 
     # A track in --records may have its baseline's presets in its own folder.
     baseline = []
     for file in config.baseline:
         near = by_name[name].parent / file
-        baseline.append(str(near) if near.is_file() else file)
+        if near.is_file():
+            file = str(near)
+
+        baseline.append(file)
 
     return replace(config, baseline=tuple(baseline))
 
@@ -285,6 +300,10 @@ def submissions(records: Path, track: str) -> list[dict[str, Any]]:
 
     Folders begin with a number (docs/records.md), so the order of names is that of
     time.
+
+    Args:
+        records: the folder of accepted submissions.
+        track: the track's name.
 
     Raises:
         UsageError: if one of them states something else than `record` writes.
@@ -308,7 +327,11 @@ _STATED = {
     "study": str,
     "files": dict,
 }
-_HASH = re.compile(r"[0-9a-f]{32}")  # a line's hash in a list of starts
+
+# A line's hash in a list of starts.
+_HASH = re.compile(r"[0-9a-f]{32}")
+
+# For the challenger: it is faster, slower, or neither could be shown.
 _VERDICTS = ("record", "refuted", "undecided")
 
 
@@ -344,6 +367,7 @@ def _stated(path: Path) -> dict[str, Any]:
 
 
 def _positive(number: Any) -> bool:
+    """Whether a value is a positive, finite number and no bool."""
     return type(number) in (int, float) and 0 < number < math.inf
 
 
@@ -353,6 +377,10 @@ def _reigning(
     """Returns the hash of the reigning submission, and its statements.
 
     The hash is "" for the baseline, which reigns until there is a record.
+
+    Args:
+        track: which names the baseline.
+        earlier: the track's accepted submissions, oldest first.
 
     Raises:
         UsageError: if a preset of the baseline has changed since the track was declared.
@@ -364,8 +392,9 @@ def _reigning(
     texts = statements(track.baseline)
     if statements_hash(texts) != track.baseline_hash:
         raise UsageError(
-            f"The baseline {', '.join(track.baseline)} has the hash {statements_hash(texts)}, but "
-            f"the track was declared with {track.baseline_hash}: the preset has changed since."
+            f"The baseline {', '.join(track.baseline)} has the hash "
+            f"{statements_hash(texts)}, but the track was declared with "
+            f"{track.baseline_hash}: the preset has changed since."
         )
 
     return "", texts
@@ -405,7 +434,7 @@ def record(
     out = run_dir / "submission"
     own_statements = statements(gin_files, bindings)
 
-    # The folder may be new, or that of this race.
+    # The folder may be new, or that of this race: other files are not overwritten.
     race = run_dir / "race.gin"
     written = (folder.name, out.name, race.name, f"{REIGNING}.gin")
     owned = race.is_file() and read_bytes(race).startswith(_OURS.encode())
@@ -415,7 +444,10 @@ def record(
 
     # The baseline stays in its own files: a binding that a later file leaves unused is
     # dropped, but in a single file it would be an error.
-    reigning_files = (f"{REIGNING}.gin",) if against else track.baseline
+    reigning_files = track.baseline
+    if against:
+        reigning_files = (f"{REIGNING}.gin",)
+
     plugged = [plugin.sha256 for plugin in plugins()]
     seeds = seeds_of(name, reigning, own_statements, code_hash(), plugged)
     last = tuple(track.bindings)
@@ -437,9 +469,9 @@ def record(
     begun = owned and (folder / STARTS_FILE).exists()
     if begun and (not resume or read_bytes(race) != content.encode()):
         raise UsageError(
-            f"--run_dir must be a new folder, or that of this race with --resume. {run_dir} holds "
-            "a race that was begun, and a changed recipe, track or code makes another race. "
-            "Nothing in it was changed: choose another folder."
+            "--run_dir must be a new folder, or that of this race with --resume. "
+            f"{run_dir} holds a race that was begun, and a changed recipe, track or "
+            "code makes another race. Nothing in it was changed: choose another folder."
         )
 
     make_folder(run_dir)
@@ -479,6 +511,7 @@ def seeds_of(
 
     seeds: list[int] = []
     number = 0
+
     while len(seeds) < _NUMBER_OF_SEEDS:
         digest = sha256(canonical([number, *sealed]))
         seed = int(digest[:8], 16) >> 1  # 31 bits: every library accepts such a seed
@@ -493,7 +526,15 @@ def seeds_of(
 def _write_submission(
     folder: Path, out: Path, name: str, track: TrackConfig, against: str
 ) -> None:
-    """Writes a submission into ``out``, submission.json with all hashes last."""
+    """Writes a submission, submission.json with all hashes last.
+
+    Args:
+        folder: of the race's study.
+        out: the submission's folder.
+        name: the track's.
+        track: its rules.
+        against: the hash of the study of the reigning record; "" for the baseline.
+    """
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
     write_whole(out / STUDY_FILE, pack(folder))
@@ -530,6 +571,11 @@ def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, An
     A submission is a record if the challenger, the second experiment, is sooner, and
     refuted if the reigning one is. The statements are the challenger's own that had an
     effect: the recipe to train again in the next race.
+
+    Args:
+        plan: of the race's study.
+        folder: the study's.
+        track: its rules.
     """
     decided = decision(plan, folder)
     verdicts = {"first": "refuted", "second": "record", None: "undecided"}
@@ -538,6 +584,7 @@ def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, An
     # The last statements are the track's bindings and the seed.
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
     used = statements([str(folder / run.folder / GIN_GIVEN_FILE)])
+
     return {
         "verdict": verdicts[decided.sooner],
         "decision": decision_text(plan, decided),
@@ -553,6 +600,11 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
     """Returns a side's statements without the track's and the seed's.
 
     Those must come last, and all runs of a side must have the same others.
+
+    Args:
+        plan: of the race's study.
+        side: `REIGNING` or `CHALLENGER`.
+        track: whose bindings both sides train with.
     """
     per_seed = []
     for run in plan.runs:
@@ -580,6 +632,9 @@ def pack(folder: Path) -> bytes:
 
     Similar files are next to each other, which lets the compression find what they
     share.
+
+    Args:
+        folder: the study's. What `_LEFT_OUT` names is left out.
     """
     members = [
         path
@@ -609,6 +664,7 @@ def _code_diff() -> str:
     """
     package = Path(__file__).parents[1]
     command = ["git", "-C", str(package), "diff", "HEAD", "--", str(package)]
+
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True
@@ -654,10 +710,14 @@ def verify_submission(
 
 
 def unpacked_study(archive: Path, place: Path) -> int:
-    """Unpacks a study that anyone may have packed into ``place``; returns its bytes.
+    """Unpacks a study that anyone may have packed; returns how many bytes it has.
 
     Only regular files of plain headers are accepted, as `pack` writes them: no links,
     and no extended headers, whose texts may have any size.
+
+    Args:
+        archive: the file of a submission.
+        place: an empty folder for the study's files.
 
     Raises:
         UsageError: for anything else, for a path outside the study, and for more than
@@ -669,6 +729,7 @@ def unpacked_study(archive: Path, place: Path) -> int:
     ):
         most = min(_MOST_STUDY_BYTES, (1 << 20) + _MOST_RATIO * archive.stat().st_size)
         size = 0
+
         for block in _decompressed(packed):
             size += len(block)
             must(size <= most, f"{archive.name} unpacks to more than {most} bytes")
@@ -699,10 +760,16 @@ def _headers(plain: IO[bytes]) -> Iterator[tarfile.TarInfo]:
 
 
 def _member(header: tarfile.TarInfo, plain: IO[bytes], place: Path) -> int:
-    """Writes a file of an archive, whose content follows in ``plain``; its size.
+    """Writes a file of an archive, and returns its size in bytes.
+
+    Args:
+        header: of the file.
+        plain: the archive, at the file's content.
+        place: the folder to write into.
 
     Raises:
-        UsageError: if it is no regular file inside ``place``, too large, or there already.
+        UsageError: if it is no regular file inside ``place``, too large, or there
+            already.
     """
     target = (place / header.name).resolve()
     size = header.size
@@ -745,10 +812,12 @@ class _Race:
 
     @cached_property
     def stated(self) -> dict[str, Any]:
+        """The content of submission.json."""
         return _stated(self.folder / SUBMISSION_FILE)
 
     @cached_property
     def track(self) -> TrackConfig:
+        """The track as it is declared now."""
         return load_track(self.stated["track"], self.records)
 
     @cached_property
@@ -758,6 +827,7 @@ class _Race:
 
     @cached_property
     def plan(self) -> Plan:
+        """The newest sealed plan, as an object."""
         return plan_of(self.sealed)
 
     @cached_property
@@ -898,10 +968,12 @@ class _Race:
             dict.fromkeys((start["seed"], start["experiment"]) for start in starts)
         )
         wanted = []
+
         for number, seed in enumerate(self.plan.config.seeds):
             turn = [(seed, REIGNING), (seed, CHALLENGER)]
             if number % 2:
                 turn.reverse()
+
             wanted += turn
 
         must(
@@ -944,12 +1016,16 @@ class _Race:
         name = reigning or "the baseline"
         must(
             raced == reigning,
-            f"{name} reigned, but the study raced {raced or 'the baseline'}: set --records",
+            (
+                f"{name} reigned, but the study raced {raced or 'the baseline'}: set "
+                "--records"
+            ),
         )
         must(
             _own_statements(self.plan, REIGNING, self.track) == texts,
             "the reigning record was trained with other statements than its own",
         )
+
         return name
 
     def check_verdict(self) -> str:
@@ -999,20 +1075,21 @@ class _Race:
         more = slow.lost - fast.lost
         must(
             more <= allowed,
-            f"other work and stops took {100 * more:.1f} % more of {later}'s processors than of "
-            f"{sooner}'s, and at most {100 * allowed:.1f} % is allowed. Race on a quiet machine.",
+            f"other work and stops took {100 * more:.1f} % more of {later}'s "
+            f"processors than of {sooner}'s, and at most {100 * allowed:.1f} % is "
+            "allowed. Race on a quiet machine.",
         )
         more_s = fast.start_s - slow.start_s
         must(
             more_s <= SHARE_OF_GAP * gap_s,
-            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
-            f"too much of a gap of {gap_s:.1f} s",
+            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than "
+            f"{later}, which is too much of a gap of {gap_s:.1f} s",
         )
 
         return (
-            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s processors and "
-            f"{100 * slow.lost:.1f} % of {later}'s; starts took {fast.start_s:.1f} and "
-            f"{slow.start_s:.1f} s"
+            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s "
+            f"processors and {100 * slow.lost:.1f} % of {later}'s; starts took "
+            f"{fast.start_s:.1f} and {slow.start_s:.1f} s"
         )
 
     def check_leaks(self) -> str:
@@ -1039,9 +1116,8 @@ class _Race:
             w[::-1] for w in words
         )
 
-        many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(
-            vocabulary
-        )
+        most = _VOCABULARY_SHARE * len(vocabulary)
+        many = len(leaked) >= _VOCABULARY and len(leaked) > most
         must(
             not many,
             f"the code contains {len(leaked)} of {len(vocabulary)} validation words",
@@ -1058,6 +1134,7 @@ class _Race:
 
         rows = []
         hashes = {"train": self.track.training, "validation": self.track.validation}
+
         for split, wanted in hashes.items():
             folder = self.shard_dir / split
             shards_hash(folder)
@@ -1074,7 +1151,10 @@ class _Race:
             not shared["content"], f"{shared['content']} recordings are in both splits"
         )
 
-        return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
+        return (
+            f"the splits share {shared['speaker']} speakers and {shared['text']} "
+            "transcripts"
+        )
 
 
 def _words(text: str) -> list[str]:
@@ -1125,12 +1205,19 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
 
 @dataclass(frozen=True)
 class _Conditions:
-    """What may have made runs slower than their recipe is, or their clocks shorter; means."""
+    """What may have made runs slower than their recipe, or their clocks shorter.
 
-    seconds: float  # from the start of the clock to the end
-    # The part of the processors' time that others took, or that the run was stopped.
+    Attributes:
+        seconds: from the start of the clock to the end; the mean of several runs, as
+            all fields are.
+        lost: the share of the processors' time that others took, or during which the
+            run was stopped.
+        start_s: from the process's creation to the start of the clock.
+    """
+
+    seconds: float
     lost: float
-    start_s: float  # from the process's creation to the start of the clock
+    start_s: float
 
 
 def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
@@ -1144,6 +1231,7 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
     seconds = []
     lost = []
     starts_s = []
+
     for run in runs:
         use = host_use(read_host_file(run.path), run.timeline, counted)
         must(use is not None, f"{run.name} has no samples of load")
@@ -1194,7 +1282,10 @@ def write_table(records: Path) -> None:
 
 
 def records_table(records: Path) -> str:
-    """Returns the table of all submissions, undecided and refuted ones included."""
+    """Returns the table of all submissions, undecided and refuted ones included.
+
+    It is Markdown, with a heading for each track; the baseline is its first row.
+    """
     lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)
@@ -1208,8 +1299,12 @@ def records_table(records: Path) -> str:
             place = urllib.parse.quote(f"{name}/{each['folder']}/card.md")
             link = f"[{markdown_text(each['folder'])}]({place})"
             ends = each["interval"]
-            ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
-            ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
+            ratio = "n/a"
+            if each["ratio"] is not None:
+                ratio = f"{each['ratio']:.3f}"
+            if ends:
+                ratio += f", {ends[0]:.3f} to {ends[1]:.3f}"
+
             cells = (
                 link,
                 each["verdict"],

@@ -100,10 +100,9 @@ def figures_of_section(
 
     figures = []
     for chart in sorted(shown, key=lambda chart: order.get(chart.name, len(order))):
+        caption = chart.caption
         if chart.name in paper:
-            caption = f"As {paper[chart.name]} of the paper: {chart.caption}"
-        else:
-            caption = chart.caption
+            caption = f"As {paper[chart.name]} of the paper: {caption}"
 
         figures.append(
             dataclasses.replace(chart, name=f"{prefix}_{chart.name}", caption=caption)
@@ -113,7 +112,12 @@ def figures_of_section(
 
 
 def _run_name(plan: Plan, run: PlannedRun) -> str:
-    """Returns a run's name in tables; it has the seed if there are several."""
+    """Returns a run's name in tables; it has the seed if there are several.
+
+    Args:
+        plan: the study's.
+        run: one of its runs.
+    """
     label = plan.label(run.experiment)
     seeds = [each.seed for each in plan.runs if each.experiment == run.experiment]
     if len(seeds) == 1:
@@ -128,7 +132,12 @@ def _picked(row: dict[str, Cell], *names: str) -> dict[str, Cell]:
 
 
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the rows of all final scores that are there, each with its run's name."""
+    """Returns the rows of all final scores that are there, each with its run's name.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+    """
     return [
         {"run": _run_name(plan, run)} | _picked(row, "split", "decoder", "beam_width")
         for run in plan.runs
@@ -143,6 +152,7 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
     """
     run = {"run": plan.label(widths_run(plan).experiment)}
     rows = rows_of(widths_path(folder), "beam_width", "evaluation_s")
+
     return [
         run | _picked(row, "beam_width", "evaluation_s")
         for row in rows
@@ -169,11 +179,17 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Chapter:
-    """A part of a study in the report: experiments whose times one table compares."""
+    """A part of a study in the report: experiments whose times one table compares.
 
-    name: str  # of the part (`ExperimentConfig.part`)
-    report: Report  # on the part's runs, each experiment a group named by its label
-    published_table: str  # the published table to show with its times; "" for none
+    Attributes:
+        name: of the part (`ExperimentConfig.part`).
+        report: on the part's runs, each experiment a group named by its label.
+        published_table: the published table to show with its times; "" for none.
+    """
+
+    name: str
+    report: Report
+    published_table: str
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
@@ -189,16 +205,20 @@ def write_report(plan: Plan, folder: Path) -> Path:
     parts = chapters(plan, folder)
     if not parts:
         raise RunError(
-            f"A study's report needs at least one run with an evaluation, but {folder} lacks one; "
-            f"the logs in {folder / 'logs'} show what went wrong."
+            f"A study's report needs at least one run with an evaluation, but {folder} "
+            f"lacks one; the logs in {folder / 'logs'} show what went wrong."
         )
 
-    source = published(plan.config.published) if plan.config.published else None
+    source = None
+    if plan.config.published:
+        source = published(plan.config.published)
+
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     results = [group_results(part.report) for part in parts]
     first = summary(parts[0].report, results[0])
     sections = _sections(plan, parts, results, source, measured)
     caveats = _caveats(folder)
+
     if caveats:
         about = Section("How the study was run", answers=caveats, opened=True)
         sections.insert(0, about)
@@ -243,10 +263,14 @@ def _first_screen(
     """
     (prefix,) = file_names([part.name])
     target = headline_target(results, part.report.metrics)
-    metric = target[0] if target else "cer"
+    metric = "cer"
+    if target:
+        metric = target[0]
+
     name = f"{prefix}_{metric}"
     curve = None
     folded = []
+
     for section in sections:
         curve = next((c for c in section.charts if c.name == name), curve)
         others = [chart for chart in section.charts if chart.name != name]
@@ -277,6 +301,11 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
     """Reads a part's runs and compares them; None if no run has an evaluation.
 
     The runs' own rule for targets counts if all have the same one.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        name: the part's.
     """
     experiments = plan.parts()[name]
     runs = dict(_runs(plan, folder, experiments))
@@ -284,8 +313,12 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
         return None
 
     windows = {run.target_window for run in runs}
+    window = None
+    if len(windows) == 1:
+        window = windows.pop()
+
     question = ask(
-        window=windows.pop() if len(windows) == 1 else None,
+        window=window,
         beside=POLICIES.values(),
         over_time=True,
         test=plan.config.test,
@@ -303,9 +336,15 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
 def _runs(
     plan: Plan, folder: Path, experiments: Sequence[str]
 ) -> list[tuple[Run, str]]:
-    """Loads the runs of some experiments that have an evaluation, with their labels."""
+    """Loads the runs of some experiments that have an evaluation.
+
+    Returns:
+        The runs by experiment, in the order of ``experiments``, each with the label of
+        its experiment.
+    """
     runs = []
     of_part = [run for run in plan.runs if run.experiment in experiments]
+
     for planned in sorted(of_part, key=lambda run: experiments.index(run.experiment)):
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
@@ -352,6 +391,7 @@ def _sections(
         if kind in kinds
     ]
     sections = []
+
     if of_everything:
         of_runs = colours(everything)
         sections.append(Section("Systems", tables=of_everything, of_runs=of_runs))
@@ -385,6 +425,7 @@ def _sections(
     for heading, kind, table in later:
         if kind in kinds:
             table = published_table(everything, source, kinds[kind], measured)
+
         of_runs = colours(everything)
         sections.append(Section(heading, tables=[table], of_runs=of_runs))
 
@@ -392,7 +433,13 @@ def _sections(
 
 
 def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
-    """Returns the report as plain text."""
+    """Returns the report as plain text, for report.txt and the terminal.
+
+    Args:
+        plan: the study's.
+        first: the verdict, and the table of the first part's times.
+        sections: of the page.
+    """
     blocks = [plan.config.title, to_text([first.table])]
     for section in sections:
         answers = "".join(f"{sentence}\n" for sentence in section.answers)
@@ -402,9 +449,15 @@ def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
 
 
 def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
-    """Returns the numbers of report.json, from the same parts as the page."""
+    """Returns the numbers of report.json, from the same parts as the page.
+
+    Args:
+        parts: those with runs.
+        measured: final scores and timed evaluations, as far as they are there.
+    """
 
     def result(tta: TimeToAccuracy) -> dict:
+        """Returns when a run met a target; the time is None if it didn't."""
         return {
             "metric": tta.metric,
             "target": tta.target,
@@ -413,6 +466,7 @@ def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
         }
 
     def about(run: RunAnalysis) -> dict:
+        """Returns a run's numbers: its targets and the values of its curves."""
         return {
             "run": run.name,
             "group": run.group,

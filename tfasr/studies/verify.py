@@ -54,7 +54,10 @@ UNCHECKED_OF_STUDIES = (
     "tables, pages and figures of the report, apart from report.json",
     "final scores and beam widths",
     "titles, labels, parts of tables and published results to compare with",
-    "the presets and the version of tfasr that the plan names, beyond statements and code",
+    (
+        "the presets and the version of tfasr that the plan names, beyond statements "
+        "and code"
+    ),
     "the newest lines of starts.jsonl, if they were cut off",
     "what hosts of a cluster say of their machines",
 )
@@ -101,10 +104,15 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
 
 
 def _plan(folder: Path, checked: list[StudyCheck]) -> Checked:
-    """Checks every sealed plan and the list of starts; adds the study to ``checked``.
+    """Checks every sealed plan and the list of starts.
 
     Whether the declared runs are those that are there is one sentence, which fails the
     check if it names a problem.
+
+    Args:
+        folder: the study's.
+        checked: gets the study if it can be checked further, since a check itself
+            returns only a sentence.
     """
     events = read_events(folder / STARTS_FILE)
     must(bool(events), f"{STARTS_FILE} is empty")
@@ -136,6 +144,10 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
 
     The study's own process wrote the list, so a run whose ledger was changed alone
     would begin, end or note its marks at other times than the list.
+
+    Args:
+        folder: the study's.
+        study: its plans and runs, as the list of starts has them.
     """
     events = read_events(folder / STARTS_FILE)
     hashes = chain_of(folder / STARTS_FILE)
@@ -164,7 +176,10 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
             ]
             # Without an end, the study was killed before it could note one.
             ends = next(iter(later), (None, "start"))
-            stop = clocks[ends[0]] if ends[1] == "end" else None
+            stop = None
+            if ends[1] == "end":
+                stop = clocks[ends[0]]
+
             _check_session(name, first, last, clocks[begins], stop)
             if stop is None:
                 continue
@@ -172,7 +187,10 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
             passed_s = [
                 sides[ends[0]][1] - sides[begins][1] for sides in (clocks, listed)
             ]
-            problem = f"{name} took {passed_s[0]:.1f} s on its host, and {passed_s[1]:.1f} s here"
+            problem = (
+                f"{name} took {passed_s[0]:.1f} s on its host, and {passed_s[1]:.1f} s "
+                "here"
+            )
             allowed_s = _ANSWERED_S + CLOCKS_APART[1] * passed_s[1]
             must(abs(passed_s[0] - passed_s[1]) <= allowed_s, problem)
             exit_code = events[ends[0]]["value"]["exit_code"]
@@ -188,6 +206,7 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
                 begun or trained_s <= _NOTED_S,
                 f"{name} trained, but the list doesn't say so",
             )
+
             if exit_code == 0:
                 took_s = stop[1] - clocks[begins][1]
                 endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
@@ -196,15 +215,17 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
             if key != "start" and value.get("ledger") is not None:
                 _check_mark(name, run, key, value["ledger"]["bytes"], clocks[place])
 
+    usual_s = 0.0
     if endings:
         usual_s = sorted(ending[2] for ending in endings)[len(endings) // 2]
-    else:
-        usual_s = 0.0
 
     for name, took_s, ending_s in endings:
         allowed_s = usual_s + _ENDING[0] + _ENDING[1] * took_s
-        problem = f"{name} ended {ending_s:.1f} s before its process did, others {usual_s:.1f} s"
-        must(ending_s <= allowed_s, problem)
+        must(
+            ending_s <= allowed_s,
+            f"{name} ended {ending_s:.1f} s before its process did, others "
+            f"{usual_s:.1f} s",
+        )
 
     return f"{len(study.runs)} runs within the times of {STARTS_FILE}"
 
@@ -222,7 +243,11 @@ def _host_clocks(event: dict[str, Any]) -> _Clock:
 
 
 def _hosts(folder: Path, plan: Plan) -> Checked:
-    """Checks that hosts stayed the machines they were, and are alike if needed."""
+    """Checks that hosts stayed the machines they were, and are alike if needed.
+
+    They need not be alike if runs are compared in pairs, since both runs of a pair were
+    trained on one host.
+    """
     events = [
         event for event in read_events(folder / STARTS_FILE) if event["key"] == "host"
     ]
@@ -254,12 +279,18 @@ def _tries(
 
     Tries that were abandoned with their hosts are left out: their files may be
     incomplete.
+
+    Args:
+        folder: the study's.
+        study: its plans and runs.
+        events: the lines of its list of starts.
     """
     for run in dict.fromkeys([*study.repeated, *study.runs]):
         name = f"{run[0]} seed {run[1]}"
 
         first: _Noted = []
         noted: _Noted = []
+
         for place, event in enumerate(events):
             value = event["value"]
             if (value.get("experiment"), value.get("seed")) != run:
@@ -305,6 +336,7 @@ def _check_session(
         late_s = _clocks_of(first)[place] - age_s - start[place]
         problem = f"{name} begins {late_s:.1f} s after its start in the study's list"
         must(abs(late_s) <= _NOTED_S, f"{problem}, by the {clock} clock")
+
         if stop is not None:
             late_s = _clocks_of(last)[place] - stop[place]
             problem = f"{name} goes on {late_s:.1f} s after its end in the study's list"
@@ -329,6 +361,7 @@ def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None
         f"{name}: a line is noted before it was written",
     )
     following = run.events[place + 1 : place + 2]
+
     if key == "begun" and following and following[0]["key"] != "session_start":
         next_s = following[0]["metadata"]["mono_s"]
         problem = f"{name} had trained longer by its own clock than by the study's list"
@@ -348,7 +381,13 @@ def _line_ends(path: Path) -> dict[int, int]:
 
 
 def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
-    """Checks that a run has the settings, targets, data and code of its sealed plan."""
+    """Checks that a run has the settings, targets, data and code of its sealed plan.
+
+    Args:
+        folder: the study's.
+        study: its plans and runs.
+        run_dir: the run's folder.
+    """
     run = load_run(run_dir)
     declared = declarations(run_dir)
     place = run_dir.relative_to(folder).as_posix()
@@ -412,6 +451,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
     listed = read_events(folder / STARTS_FILE)
     by_hash = dict(zip(chain_of(folder / STARTS_FILE), listed, strict=False))
     begun = by_hash.get(declared[0]["start"])
+
     # The clock of a host may differ from the study's; `_times` compares it with the
     # list.
     if begun is None or "clock" not in begun["value"]:
@@ -422,7 +462,10 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
 
 
 def _report(plan: Plan, folder: Path) -> Checked:
-    """Makes report.json anew from the ledgers and compares every number with it."""
+    """Makes report.json anew from the ledgers and compares every number with it.
+
+    It returns None, for unchecked, if the study has no report yet.
+    """
     # Imported here: checking a single run needs no figures.
     from tfasr.studies.report import (
         Measured,

@@ -18,16 +18,22 @@ _PARTS = {
     "recurrent layers": "tfasr.layers._recurrent_core",
     "word beam search": "tfasr.decoding._word_beam_core",
 }
+
+# What to do about a missing part.
 _BUILD = (
     "Build them in the source folder with a C++17 compiler: pip install --editable ."
 )
 
-# Sets the instruction set of the compiled layers; by default the processor's best.
+# The variable that sets the instruction set of the compiled layers; by default it is
+# the processor's best.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
 
-# Those whose processors have instructions for products of bfloat16; the others emulate
-# them.
+# The instruction sets with products of bfloat16; the others emulate them.
 _MULTIPLY_BFLOAT16 = ("amx", "avx512bf16")
+
+# How often `bfloat16_speedup` runs each precision.
+_TURNS = 20
+
 log = logging.getLogger("tfasr")
 
 
@@ -42,6 +48,7 @@ def missing_extensions() -> dict[str, str]:
         # see setup.py.
         if sys.platform == "win32" and name == "recurrent layers":
             continue
+
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -51,12 +58,16 @@ def missing_extensions() -> dict[str, str]:
 
 
 def warn_of_missing_extensions() -> list[str]:
-    """Logs which compiled parts are missing, and returns their names for the ledger."""
+    """Logs which compiled parts are missing.
+
+    Returns:
+        Their names for the ledger, sorted; [] if all are there.
+    """
     missing = missing_extensions()
     if missing:
         log.warning(
-            "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
-            "that take about twice the time. %s",
+            "Compiled parts of tfasr are missing: %s. Training falls back to loops in "
+            "TensorFlow that take about twice the time. %s",
             _listed(missing),
             _BUILD,
         )
@@ -68,8 +79,8 @@ def layers_instruction_set() -> dict[str, str | bool] | None:
     """Returns the compiled layers' instruction set for the ledger, None without them.
 
     Returns:
-        ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set
-        it; ``bfloat16_speedup`` is there if this process has measured it.
+        ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET
+        set it; ``bfloat16_speedup`` is there if this process has measured it.
 
     Raises:
         RunError: if this processor lacks the instruction set in that variable.
@@ -102,8 +113,8 @@ def bfloat16_speedup() -> float | None:
     process.
 
     Returns:
-        The ratio; None if the compiled layers are missing or their instruction set has no
-        products of bfloat16.
+        The ratio; None if the compiled layers are missing or their instruction set has
+        no products of bfloat16.
     """
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] not in _MULTIPLY_BFLOAT16:
@@ -124,7 +135,7 @@ def bfloat16_speedup() -> float | None:
 
     fastest = dict.fromkeys(inputs, np.inf)
 
-    for _ in range(20):
+    for _ in range(_TURNS):
         for precision, (x, kernel) in inputs.items():
             forward = getattr(core, f"forward_{precision}")
             began = time.perf_counter()
@@ -137,7 +148,10 @@ def bfloat16_speedup() -> float | None:
 
 
 def require_extensions() -> None:
-    """Raises RunError if a compiled part is missing, since no fallback is measured."""
+    """Raises RunError if a compiled part is missing.
+
+    A benchmark calls it: a measured fallback would pass for tfasr's speed.
+    """
     missing = missing_extensions()
     if missing:
         raise RunError(

@@ -29,6 +29,7 @@ ENERGY_INTERVAL_S = 0.5
 # Seconds between a `SampleFile`'s writes; a kill loses at most these samples.
 FLUSH_S = 1.0
 
+
 log = logging.getLogger("tfasr")
 
 # Where Linux shows the processors' energy counters.
@@ -57,6 +58,9 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     Cores and graphics, which are parts of a package, and "psys", which contains
     packages, are left out to count nothing twice.
 
+    Args:
+        root: the folder that Linux calls /sys/class/powercap.
+
     Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
     """
     zones = {}
@@ -78,10 +82,14 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
     On most systems root alone may: `rapl_access` says how to change that. A counter
     whose range is unknown can't be used, since its restarts would look like negative
     energy.
+
+    Args:
+        root: the folder that Linux calls /sys/class/powercap.
     """
     counters = []
     for name, folder in rapl_zones(root).items():
         with contextlib.suppress(OSError, ValueError):
+            # Whether it can be read shows only when it is.
             _microjoules(folder / "energy_uj")
             limit = _microjoules(folder / "max_energy_range_uj")
             read = functools.partial(_microjoules, folder / "energy_uj")
@@ -91,7 +99,7 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_handles(library: Any) -> list[Any]:
-    """Returns NVML's handle of each GPU.
+    """Returns NVML's handle of each GPU, in the order of their numbers.
 
     Args:
         library: pynvml, or None without NVML.
@@ -107,13 +115,15 @@ def gpu_handles(library: Any) -> list[Any]:
 def gpu_counters(library: Any) -> list[EnergyCounter]:
     """Returns each GPU's energy counter, else its integrated power.
 
-    GPUs before Volta have no counter, only the power of the moment.
+    A GPU that offers neither is left out. GPUs before Volta have no counter, only the
+    power of the moment.
 
     Args:
         library: pynvml, or None without NVML.
     """
     counters = []
     for index, handle in enumerate(gpu_handles(library)):
+        # The first of them that works.
         reads = {
             f"gpu{index}": functools.partial(_total_joules, library, handle),
             f"gpu{index}-power": _IntegratedPower(library, handle),
@@ -147,7 +157,11 @@ class Sampler:
         )
 
     def look(self) -> None:
-        """Takes a sample; called by the thread, and by `begin` and `stop`."""
+        """Takes a sample.
+
+        It is called by the thread, and by `begin` and `stop` in their callers' thread,
+        but never by two at once.
+        """
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -170,6 +184,10 @@ class Sampler:
 
 class CounterSampler(Sampler):
     """Reads energy counters in each `look`.
+
+    Args:
+        name: the thread's name.
+        every_s: seconds between two looks.
 
     Attributes:
         held: what is closed at the end, such as NVML and files.
@@ -194,7 +212,8 @@ class CounterSampler(Sampler):
         """
         readings = {}
         for counter in self.counters:
-            with contextlib.suppress(Exception):  # see gpu_counters
+            # NVML's error class exists only with pynvml.
+            with contextlib.suppress(Exception):
                 readings[counter.name] = round(counter.read(), 6), counter.range_joules
 
         return readings
@@ -239,7 +258,12 @@ class SampleFile:
         return self._file is not None
 
     def add(self, *values: object) -> None:
-        """Adds a line with a value for each column that the sampler was made with."""
+        """Adds a line.
+
+        Args:
+            values: one for each of the columns that the file was made with. A file with
+                fewer columns takes only theirs.
+        """
         if self._file is None:
             return
 
@@ -249,7 +273,11 @@ class SampleFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes all lines so far, so that a killed process keeps them."""
+        """Writes all lines so far, so that a killed process keeps them.
+
+        They are then in the operating system's cache: only a crash of the whole machine
+        could lose them.
+        """
         lines = self._lines
         self._lines = []
         self._flushed_s = time.monotonic()
@@ -275,14 +303,19 @@ class SampleFile:
         A line that a killed process left incomplete is removed. A file of an older
         session may have fewer columns: each later line has those.
         """
-        content = self._path.read_bytes() if self._path.exists() else b""
+        content = b""
+        if self._path.exists():
+            content = self._path.read_bytes()
+
         lines = content[: content.rfind(b"\n") + 1]
         first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
 
         # A file without a heading begins with a time, and may have fewer cells.
         if not lines or first[:1].isdigit():
-            cells = first.count(",") + 1 if lines else len(self._columns)
-            heading = self._columns[:cells]
+            heading = self._columns
+            if lines:
+                heading = heading[: first.count(",") + 1]
+
             write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
             return list(range(len(heading)))
 
@@ -294,10 +327,14 @@ class SampleFile:
         return [self._columns.index(name) for name in chosen]
 
     def _give_up(self, error: OSError) -> None:
-        """Logs why the file can't be written, and writes no more."""
+        """Logs why the file can't be written, and writes no more.
+
+        Samples must never end a run.
+        """
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
         file = self._file
         self._file = None
+
         if file is not None:
             # The buffer doesn't fit on the disk either.
             with contextlib.suppress(OSError):
@@ -324,6 +361,7 @@ class EnergySampler(CounterSampler):
         self._session = session
 
     def __enter__(self) -> "EnergySampler":
+        """Begins to sample, if there is something to sample."""
         if self.counters:
             file = SampleFile(self._path, ENERGY_COLUMNS)
             self._file = self.held.enter_context(contextlib.closing(file))
@@ -332,27 +370,41 @@ class EnergySampler(CounterSampler):
         return self
 
     def __exit__(self, *_) -> None:
+        """Takes the last sample."""
         self.stop()
 
     def look(self) -> None:
+        """Writes a line for each counter that can be read now."""
         time_ms = f"{time.time() * 1000:.0f}"
         mono_s = f"{time.monotonic():.6f}"
+
         for name, (joules, range_joules) in self.readings().items():
-            limit = "" if range_joules is None else f"{range_joules:.6f}"
+            limit = ""
+            if range_joules is not None:
+                limit = f"{range_joules:.6f}"
+
             self._file.add(time_ms, self._session, mono_s, name, f"{joules:.6f}", limit)
 
         self._file.flush()
 
 
 def _total_joules(library: Any, handle: Any) -> float:
-    """Returns the joules that a GPU has used since its driver was loaded."""
+    """Returns the joules that a GPU has used since its driver was loaded.
+
+    It raises NVML's own error for a GPU without a counter.
+    """
     return library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 
 class _IntegratedPower:
     """Adds up a GPU's energy from power samples, by the trapezoidal rule.
 
-    It is a counter of GPUs that have none. What happens between two samples is missed.
+    It stands in for the counter that GPUs before Volta lack. What happens between two
+    samples is missed.
+
+    Args:
+        library: pynvml.
+        handle: NVML's, of the GPU.
     """
 
     def __init__(self, library: Any, handle: Any):
@@ -377,12 +429,19 @@ class _IntegratedPower:
 
 
 def rapl_access(root: Path = POWERCAP) -> str:
-    """Says whether the processors' energy can be read; if not, why and what to do."""
+    """Says whether the processors' energy can be read; if not, why and what to do.
+
+    Args:
+        root: where Linux shows the counters.
+
+    Returns:
+        A part of a sentence that begins with "readable", "not readable" or "n/a".
+    """
     zones = rapl_zones(root)
     if not zones:
         return (
-            "n/a: no RAPL counters, as in most virtual machines and containers; on your "
-            "own host: modprobe intel_rapl_msr"
+            "n/a: no RAPL counters, as in most virtual machines and containers; on "
+            "your own host: modprobe intel_rapl_msr"
         )
 
     readable = [counter.name for counter in rapl_counters(root)]
@@ -397,5 +456,10 @@ def rapl_access(root: Path = POWERCAP) -> str:
 
 
 def _microjoules(path: Path) -> float:
-    """Returns the joules in a file of microjoules; raises OSError or ValueError."""
+    """Returns the joules in a file of microjoules.
+
+    Raises:
+        OSError: if it can't be read.
+        ValueError: if it has no number.
+    """
     return int(path.read_text(encoding="ascii")) / 1e6

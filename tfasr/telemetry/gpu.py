@@ -16,18 +16,27 @@ from tfasr.tta.gpus import GPU_STATE
 SM_CLOCK = 1
 SENSOR = 0
 
+# NVML states powers in milliwatts.
 MILLIWATTS = 1e-3
 
 
 def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
     """Returns the values of `GPU_STATE`; NaN for those that a GPU doesn't offer.
 
+    Args:
+        library: pynvml.
+        handle: NVML's, of the GPU.
+
     Source: NVIDIA's NVML API reference, Device Queries.
     """
 
     def asked(name: str, *arguments: Any) -> float:
-        answer = ask(getattr(library, name, None), handle, *arguments)
-        return math.nan if answer is None else float(answer)
+        """Asks one of NVML's questions about the GPU; NaN without an answer."""
+        answer = ask(library, name, handle, *arguments)
+        if answer is None:
+            return math.nan
+
+        return float(answer)
 
     values = {
         "sm_mhz": asked("nvmlDeviceGetClockInfo", SM_CLOCK),
@@ -42,10 +51,11 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
 
 
 def _others(library: Any, handle: Any) -> float:
-    """Returns how many other processes compute on a GPU; NaN if unknown."""
-    processes = ask(
-        getattr(library, "nvmlDeviceGetComputeRunningProcesses", None), handle
-    )
+    """Returns how many other processes compute on a GPU; NaN if unknown.
+
+    Inside a container, NVML may count none of those outside of it.
+    """
+    processes = ask(library, "nvmlDeviceGetComputeRunningProcesses", handle)
     if processes is None:
         return math.nan
 

@@ -230,13 +230,12 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
         processor_time: remembers the threads and children that have ended.
         root: the folder with ``proc`` and ``sys``.
     """
-    machine = psutil.cpu_times()
-    idle_s = machine.idle + getattr(machine, "iowait", 0.0)
-    # The kernel counts guests' time as user time too.
-    guests_s = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    own = _times_of_own_processors()
+    busy_s = sum(_busy_s(times) for times in own)
     # Only Linux knows what the hypervisor gave to other machines.
-    stolen_s = getattr(machine, "steal", None)
-    busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
+    stolen_s = None
+    if hasattr(own[0], "steal"):
+        stolen_s = sum(times.steal for times in own)
 
     # What a system doesn't count stays None.
     involuntary = None
@@ -275,9 +274,51 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     )
 
 
+def own_processors() -> list[int] | None:
+    """Returns the numbers of the processors that this process may use.
+
+    It is None if these are all, or if the system doesn't say. What happens on other
+    processors takes nothing from this process: a container that has some of a machine's
+    processors for itself isn't disturbed by its neighbours.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) == psutil.cpu_count():
+        return None
+
+    return own
+
+
+def _times_of_own_processors() -> list[Any]:
+    """Returns ``psutil``'s times, of each processor that this process may use.
+
+    It is one entry with the sums of all processors where they are all its own.
+    """
+    own = own_processors()
+    if own is None:
+        return [psutil.cpu_times()]
+
+    times = psutil.cpu_times(percpu=True)
+    # Numbers have gaps where processors are switched off.
+    if own[-1] >= len(times):
+        return [psutil.cpu_times()]
+
+    return [times[number] for number in own]
+
+
+def _busy_s(times: Any) -> float:
+    """Returns the seconds in which processors worked for any program of this machine."""
+    idle_s = times.idle + getattr(times, "iowait", 0.0)
+    # The kernel counts guests' time as user time too.
+    guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return sum(times) - idle_s - guests_s - getattr(times, "steal", 0.0)
+
+
 @dataclasses.dataclass(frozen=True)
 class TakenNow:
-    """Which part of a machine's processors others are using now, from 0 to 1.
+    """Which part of this process's processors others are using now, from 0 to 1.
 
     Attributes:
         stolen: by the hypervisor, for other virtual machines; None if unknown.
@@ -301,7 +342,8 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
     What this process uses meanwhile is subtracted from what all programs use.
     """
     processor_time = ProcessorTime()
-    processors = psutil.cpu_count() or 1
+    own = own_processors()
+    processors = (psutil.cpu_count() or 1) if own is None else len(own)
     before = read_host(processor_time)
     began_s = time.monotonic()
     time.sleep(seconds)

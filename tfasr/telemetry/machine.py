@@ -21,6 +21,7 @@ import psutil
 
 from tfasr.kit.process import control_groups, quota
 
+# Where the kernel's folders are; tests have others.
 ROOT = Path("/")
 
 # Instruction sets that decide how fast networks compute, by the kernel's flag.
@@ -48,8 +49,11 @@ _CGROUPS = (
     ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
 )
 
-# How long git may take; a folder on a network may be slow.
+# How long git may take, in seconds; a folder on a network may be slow.
 _PATIENCE_S = 5
+
+# Control groups of version 1 write "no limit" as a number near 2 ** 63.
+_NO_LIMIT_BYTES = 1 << 60
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
@@ -60,11 +64,18 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
     Args:
         root: the folder with ``proc`` and ``sys``.
+
+    Source: the manual page proc(5), and the Linux kernel's
+    Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
-    first = blocks[0] if blocks else {}
-    # "Features" on ARM.
+    first = next(iter(blocks), {})
+
+    # "Features" on ARM. A processor without flags says nothing about a hypervisor.
     flags = (first.get("flags") or first.get("Features") or "").split()
+    virtual = None
+    if flags:
+        virtual = "hypervisor" in flags
 
     # The socket of each thread, and the core in it.
     located = [
@@ -74,6 +85,7 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     ]
     sockets = None
     cores = None
+
     if blocks and len(located) == len(blocks):
         sockets = len({socket for socket, _ in located})
         cores = len(set(located))
@@ -81,6 +93,9 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
+    max_mhz = None
+    if khz.isdigit():
+        max_mhz = int(khz) // 1000
 
     return {
         "model": first.get("model name") or platform.processor() or None,
@@ -88,15 +103,18 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
         "cores": cores,
         "threads": len(blocks) or None,
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
-        "virtual": "hypervisor" in flags if flags else None,
+        "virtual": virtual,
         "numa_nodes": len(nodes) or None,
         "governors": _governors(root),
-        "max_mhz": int(khz) // 1000 if khz.isdigit() else None,
+        "max_mhz": max_mhz,
     }
 
 
 def _governors(root: Path) -> list[str]:
-    """Returns the frequency governors of all cores, such as ["performance"]."""
+    """Returns the frequency governors of all cores, such as ["performance"].
+
+    It is [] in most virtual machines, whose host chooses the frequency.
+    """
     cpus = root / "sys" / "devices" / "system" / "cpu"
     governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
 
@@ -104,7 +122,10 @@ def _governors(root: Path) -> list[str]:
 
 
 def text(path: Path) -> str:
-    """Returns a small file's stripped text, or "" if it can't be read."""
+    """Returns a small file's stripped text, or "" if it can't be read.
+
+    Files of the kernel may be missing, or readable by root alone.
+    """
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -112,7 +133,10 @@ def text(path: Path) -> str:
 
 
 def _cpuinfo(path: Path) -> list[dict[str, str]]:
-    """Returns the fields of each block of /proc/cpuinfo; each processor has one."""
+    """Returns the fields of each block of /proc/cpuinfo; each processor has one.
+
+    On ARM, a last block without a processor describes the board, and is left out.
+    """
     blocks = []
     for block in text(path).split("\n\n"):
         pairs = [line.partition(":") for line in block.splitlines() if ":" in line]
@@ -132,23 +156,27 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
         root: the folder with ``proc``, ``sys`` and ``etc``.
     """
     usable = usable_processors()
-    load = getattr(os, "getloadavg", None)
 
-    # Control groups version 1 write "no limit" as a number near 2 ** 63.
+    load = None
+    if hasattr(os, "getloadavg"):
+        load = os.getloadavg()[0]
+
+    # The strictest group's limit holds.
     groups = control_groups("memory", root)
     names = ("memory.max", "memory.limit_in_bytes")
     texts = [text(group / name) for group in groups for name in names]
-    limits = [int(limit) for limit in texts if limit.isdigit() and int(limit) < 1 << 60]
+    limits = [int(limit) for limit in texts if limit.isdigit()]
+    limits = [limit for limit in limits if limit < _NO_LIMIT_BYTES]
 
     release = text(root / "etc" / "os-release")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
 
     return {
         "memory_bytes": psutil.virtual_memory().total,
-        "usable_threads": None if usable is None else len(usable),
+        "usable_threads": usable and len(usable),
         "cpu_limit": _cpu_limit(root),
         "memory_limit_bytes": min(limits, default=None),
-        "load": load()[0] if load else None,
+        "load": load,
         "networks": _networks(root / "sys" / "class"),
         "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -157,7 +185,10 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
 
 
 def usable_processors() -> list[int] | None:
-    """Returns the processors on which this process may run; only Linux knows them."""
+    """Returns the processors on which this process may run, by the kernel's numbers.
+
+    It is None on other systems than Linux, which don't know them.
+    """
     if not hasattr(os, "sched_getaffinity"):
         return None
 
@@ -165,14 +196,21 @@ def usable_processors() -> list[int] | None:
 
 
 def _cpu_limit(root: Path) -> float | None:
-    """Returns how many processors' time control groups grant; None without a limit."""
+    """Returns how many processors' time control groups grant; None without a limit.
+
+    It is a number of JSON, which has no infinity.
+    """
     limit = quota(root)
-    return None if math.isinf(limit) else limit
+    if math.isinf(limit):
+        return None
+
+    return limit
 
 
 # Variables that change how fast TensorFlow, its libraries and Python compute.
 _OF_SPEED = re.compile(
-    r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR|CUDA|NVIDIA|NCCL|MALLOC)_\w+"
+    r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR)_\w+"
+    r"|(CUDA|NVIDIA|NCCL|MALLOC)_\w+"
     r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(OPTIMIZE|MALLOC|HASHSEED|DEVMODE)"
 )
 
@@ -186,6 +224,9 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
     ``environment`` has the variables that set threads, kernels and memory; ``threads``
     those that TensorFlow is set to use (0: as many as there are processors), None
     before it is imported; ``load`` is the machine's average over the last minute.
+
+    Args:
+        root: the folder with ``proc`` and ``sys``.
     """
     environment = {
         name: value
@@ -218,30 +259,42 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
 
     ``mbit_per_s`` is None if the adapter doesn't tell its speed, as those of virtual
     machines.
+
+    Args:
+        classes: the folder ``/sys/class``.
     """
     networks = []
     for folder in sorted((classes / "net").glob("*")):
-        speed = text(folder / "speed")
         if folder.name == "lo" or not folder.is_dir():
             continue
+
+        # Some adapters without a cable say -1, others 0.
+        speed = text(folder / "speed")
+        mbit_per_s = None
+        if speed.isdigit():
+            mbit_per_s = int(speed) or None
 
         networks.append(
             {
                 "name": folder.name,
                 "state": text(folder / "operstate") or None,
-                "mbit_per_s": (int(speed) or None) if speed.isdigit() else None,
+                "mbit_per_s": mbit_per_s,
             }
         )
 
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
+        mbit_per_s = None
+        if gigabit:
+            mbit_per_s = round(float(gigabit[1]) * 1000)
+
         networks.append(
             {
                 "name": f"{port.parents[1].name}:{port.name}",
                 # Such as "4: ACTIVE".
                 "state": text(port / "state").partition(": ")[2].lower() or None,
-                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+                "mbit_per_s": mbit_per_s,
             }
         )
 
@@ -249,7 +302,10 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
 
 
 def _container(root: Path) -> str | None:
-    """Returns the kind of container in which this process runs, or None."""
+    """Returns the kind of container in which this process runs, or None.
+
+    It is "docker", "podman", or a name in the first process's control group.
+    """
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run" / ".containerenv").exists():
@@ -263,7 +319,10 @@ def _container(root: Path) -> str | None:
 
 
 def peak_bytes() -> int | None:
-    """Returns this process's peak memory; ``getrusage`` would include its parent's."""
+    """Returns this process's peak memory in bytes; None where Linux doesn't count it.
+
+    ``getrusage`` would include what its parent had when this process was started.
+    """
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
     if kibibytes is None:
         return None
@@ -272,7 +331,7 @@ def peak_bytes() -> int | None:
 
 
 def peak_memory_mib() -> float | None:
-    """Returns this process's peak memory in MiB; None where Linux doesn't count it."""
+    """Returns this process's peak memory in MiB, see `peak_bytes`."""
     peak = peak_bytes()
     if peak is None:
         return None
@@ -281,9 +340,10 @@ def peak_memory_mib() -> float | None:
 
 
 def available_bytes() -> int:
-    """Returns how much memory is left for this process.
+    """Returns how many bytes of memory are left for this process.
 
-    It is the least of what the machine, control groups and ``ulimit -v`` leave.
+    It is the least of what the machine, control groups and ``ulimit -v`` leave, and
+    never below 0.
     """
     candidates = [psutil.virtual_memory().available]
     for *names, folder in _CGROUPS:
@@ -319,18 +379,32 @@ def process_age_s() -> float:
 
 
 def revision(folder: str | Path = ".") -> str | None:
-    """Returns a folder's git commit, with "+" after changes; None if unknown."""
+    """Returns a folder's git commit, with "+" after changes; None if unknown.
+
+    Files that git doesn't know, such as new runs, are no changes.
+
+    Args:
+        folder: anywhere in a checkout.
+    """
     try:
         commit = _git(folder, "rev-parse", "HEAD").strip()
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     except (OSError, subprocess.SubprocessError):
         return None
 
-    return f"{commit}{'+' if changed else ''}"
+    if changed:
+        commit += "+"
+
+    return commit
 
 
 def _git(folder: str | Path, *words: str) -> str:
-    """Returns a git command's output; raises if it fails or takes 5 s."""
+    """Returns a git command's output.
+
+    Raises:
+        OSError: if git isn't installed.
+        subprocess.SubprocessError: if the command fails or takes `_PATIENCE_S`.
+    """
     # Without this option, `status` rewrites the user's index and, if killed, leaves its
     # lock.
     command = ["git", "--no-optional-locks", *words]
@@ -347,7 +421,11 @@ def _git(folder: str | Path, *words: str) -> str:
 
 
 def version(package: str) -> str | None:
-    """Returns an installed package's version, or None."""
+    """Returns an installed package's version, or None.
+
+    Args:
+        package: its name on the package index, such as "nvidia-ml-py".
+    """
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

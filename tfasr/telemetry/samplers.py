@@ -29,10 +29,11 @@ EVERY_S = 5.0
 # Names the host since it was started; its containers share it.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# The paper sampled processors every 0.03 s. `gpu_state` asks six more questions about
-# each GPU, and its answers change slowly.
+# The paper sampled processors every 0.03 s.
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
+
+# `gpu_state` asks six more questions about each GPU, and its answers change slowly.
 GPU_STATE_S = 1.0
 
 
@@ -44,6 +45,7 @@ class ProcessTree:
     """
 
     def __init__(self) -> None:
+        # psutil may not know the number, as in some containers.
         self._cores = psutil.cpu_count() or 1
         self._processor_time = ProcessorTime()
 
@@ -72,7 +74,10 @@ class ProcessTree:
 
 
 def host_id() -> str:
-    """Returns an id shared by all processes of a host, including those in containers."""
+    """Returns an id shared by all processes of a host, including those in containers.
+
+    Where Linux has none, it is the host's name, which a container changes.
+    """
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()
 
@@ -165,7 +170,11 @@ class MachineNotes(CounterSampler):
         return percents
 
     def _identity(self, name: str) -> str:
-        """Returns a counter's id on this host: a GPU's UUID, or its name."""
+        """Returns a counter's id on this host: a GPU's UUID, or its name.
+
+        Args:
+            name: of the counter, such as "package-0" or "gpu0-power".
+        """
         if not name.startswith("gpu"):
             return name
 
@@ -174,13 +183,21 @@ class MachineNotes(CounterSampler):
         with contextlib.suppress(Exception):
             handle = self.library.nvmlDeviceGetHandleByIndex(index)
             identity = self.library.nvmlDeviceGetUUID(handle)
-            return identity.decode() if isinstance(identity, bytes) else str(identity)
+            # Older versions of pynvml return bytes.
+            if isinstance(identity, bytes):
+                identity = identity.decode()
+
+            return str(identity)
 
         return name
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
-    """Returns the seconds in which all cores worked, and in which they were idle."""
+    """Returns the seconds in which all cores worked, and in which they were idle.
+
+    Args:
+        times: what `psutil.cpu_times` returned. Waiting for a disk counts as idle.
+    """
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
     # Already counted as user time.
@@ -218,12 +235,14 @@ class UtilisationSampler:
         ]
 
     def __enter__(self) -> "UtilisationSampler":
+        """Begins to sample."""
         for thread in self._threads:
             thread.start()
 
         return self
 
     def __exit__(self, *_) -> None:
+        """Waits until both files are complete."""
         self._stop.set()
         for thread in self._threads:
             thread.join()

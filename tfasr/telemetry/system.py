@@ -8,11 +8,9 @@ import contextlib
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 # An extra is named after what is installed, tfasr or tfasr-measure.
 from tfasr.errors import extra
@@ -21,7 +19,6 @@ from tfasr.telemetry.machine import (
     describe_host,
     describe_processor,
     text,
-    usable_processors,
     version,
 )
 
@@ -32,6 +29,9 @@ _PACKAGES = ("tfasr", "tensorflow", "keras", "numpy", "soundfile", "jiwer")
 _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")
 
+# The most NVLinks of any GPU so far, for versions of pynvml that don't tell.
+_MOST_LINKS = 18
+
 
 @contextlib.contextmanager
 def nvml() -> Iterator[tuple[Any, str]]:
@@ -39,40 +39,47 @@ def nvml() -> Iterator[tuple[Any, str]]:
 
     The reason says what to do if a package is missing.
     """
+    library = None
     problem = ""
     try:
         import pynvml
 
         pynvml.nvmlInit()
+        library = pynvml
     except ImportError:
         problem = f"nvidia-ml-py is not installed: pip install {extra('gpu')}"
-    except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
+    # NVML's error class exists only once it loads.
+    except Exception as error:  # noqa: BLE001
         problem = f"NVML does not start: {error}"
 
     try:
-        yield None if problem else pynvml, problem
+        yield library, problem
     finally:
-        if not problem:
-            pynvml.nvmlShutdown()
+        if library is not None:
+            library.nvmlShutdown()
 
 
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
     """Returns the GPUs as JSON values, and the reason if there aren't any, or "".
 
-    ``nvlinks`` counts active links; ``energy`` is "counter", "power" or None, see
-    `energy.gpu_counters`.
+    What a GPU doesn't answer is None. ``nvlinks`` counts active links; ``energy`` is
+    "counter", "power" or None, see `energy.gpu_counters`.
     """
     with nvml() as (library, problem):
         if library is None:
             return [], problem
 
-        count = ask(library.nvmlDeviceGetCount) or 0
-        driver = _text(ask(library.nvmlSystemGetDriverVersion))
+        count = ask(library, "nvmlDeviceGetCount") or 0
+        driver = _text(ask(library, "nvmlSystemGetDriverVersion"))
         return [_describe(library, index, driver) for index in range(count)], ""
 
 
 def nvidia_devices(root: Path = ROOT) -> int:
-    """Counts the NVIDIA GPUs on the PCI bus, with or without a driver."""
+    """Counts the NVIDIA GPUs on the PCI bus, with or without a driver.
+
+    Args:
+        root: the folder with ``sys``.
+    """
     devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
     return sum(
         text(device / "vendor") == _NVIDIA
@@ -82,19 +89,26 @@ def nvidia_devices(root: Path = ROOT) -> int:
 
 
 def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
-    """Describes one GPU by its index."""
+    """Describes one GPU.
+
+    Args:
+        library: pynvml.
+        index: NVML's number of the GPU, from 0.
+        driver: its version, which all GPUs share.
+    """
     handle = library.nvmlDeviceGetHandleByIndex(index)
 
     def asked(name: str, *arguments: Any) -> Any:
-        return ask(getattr(library, name, None), handle, *arguments)
+        """Asks one of NVML's questions about the GPU."""
+        return ask(library, name, handle, *arguments)
 
-    memory = asked("nvmlDeviceGetMemoryInfo")
-    energy = None if asked("nvmlDeviceGetPowerUsage") is None else "power"
+    energy = None
     if asked("nvmlDeviceGetTotalEnergyConsumption") is not None:
         energy = "counter"
+    elif asked("nvmlDeviceGetPowerUsage") is not None:
+        energy = "power"
 
-    # 18 links is the most of any GPU so far; older versions of pynvml don't tell.
-    most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
+    most = getattr(library, "NVML_NVLINK_MAX_LINKS", _MOST_LINKS)
     links = [asked("nvmlDeviceGetNvLinkState", link) for link in range(most)]
     nvlinks = None
     if any(link is not None for link in links):
@@ -102,7 +116,7 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
 
     return {
         "name": _text(asked("nvmlDeviceGetName")),
-        "memory_bytes": None if memory is None else memory.total,
+        "memory_bytes": getattr(asked("nvmlDeviceGetMemoryInfo"), "total", None),
         "driver": driver,
         "pcie": {
             "generation": asked("nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -115,38 +129,50 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
     }
 
 
-def ask(question: Callable | None, *arguments: Any) -> Any:
-    """Asks NVML a question; returns None without an answer."""
-    if question is None:
-        return None
+def ask(library: Any, name: str, *arguments: Any) -> Any:
+    """Asks NVML a question; returns None without an answer.
 
-    try:
-        return question(*arguments)
-    except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
-        return None
+    Old drivers, old versions of pynvml and small GPUs leave some questions open.
+
+    Args:
+        library: pynvml.
+        name: of its function, such as "nvmlDeviceGetName".
+        arguments: of the function, usually a GPU's handle.
+    """
+    # NVML's error class exists only once it loads.
+    with contextlib.suppress(Exception):
+        return getattr(library, name)(*arguments)
+
+    return None
 
 
 def _text(value: Any) -> str | None:
     """Returns a text, which older versions of pynvml return as bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.decode()
+
+    return value
 
 
 def describe_system() -> dict[str, Any]:
-    """Describes the machine and the software of this process, as JSON values."""
+    """Describes the machine and the software of this process, as JSON values.
+
+    ``cores`` counts the processors that this process may use.
+    """
     processor = describe_processor()
     gpus, _ = describe_gpus()
-    usable = usable_processors()
+    host = describe_host()
 
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "processor": processor["model"] or "n/a",
-        "cores": None if usable is None else len(usable),
-        "memory_bytes": psutil.virtual_memory().total,
+        "cores": host["usable_threads"],
+        "memory_bytes": host["memory_bytes"],
         "gpus": [gpu["name"] for gpu in gpus],
         "python": sys.version.split()[0],
         "packages": {name: version(name) or "n/a" for name in _PACKAGES},
         "processor_details": processor,
         "gpu_details": gpus,
-        "surroundings": describe_host(),
+        "surroundings": host,
     }

@@ -1,13 +1,22 @@
-"""Averaged weights, which some optimizers keep for inference, and statistics that fit them."""
+"""Averaged weights, which some optimizers keep for inference, and their statistics.
+
+An optimizer with a moving average, or Schedule-Free, trains one set of weights and
+recommends another one for inference. The moving statistics of batch normalisation were
+gathered with the former and don't fit the latter, so they are estimated anew.
+`WeightsForUse` does both whenever a checkpoint is saved; the checkpoint then holds both
+sets, and evaluations read the averaged one (`tfasr.training.checkpoint`).
+"""
 
 import contextlib
 import inspect
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from tfasr.data.batches import Batch, BatchSource, Reading
 from tfasr.errors import UsageError
@@ -25,37 +34,61 @@ from tfasr.training.private_keras import states_of
 
 
 def averaging_rule(training: TrainingConfig) -> str | None:
-    """Describes which averaged weights a run evaluates; None if it evaluates the last
-    step's.
+    """Describes which averaged weights a run evaluates.
+
+    None if it evaluates the weights of the last step.
     """
     if not training.evaluate_averaged:
         return None
+
     kind = _kind(training.optimizer())
     if kind is None:
         return None
+
     utterances = training.averaged_statistics_utterances
-    estimated = (
-        f"estimated anew, at every checkpoint from the same {utterances} utterances"
-    )
-    return f"{kind}; batch statistics {estimated if utterances else 'of the training weights'}"
+    statistics = "of the training weights"
+    if utterances:
+        statistics = (
+            f"estimated anew, at every checkpoint from the same {utterances} utterances"
+        )
+
+    return f"{kind}; batch statistics {statistics}"
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
+    """Raises UsageError if several devices train weights that are evaluated averaged.
+
+    Args:
+        training: the run's settings.
+        workers: how many processes train together.
+    """
     rule = averaging_rule(training)
-    if rule is not None and (workers > 1 or training.num_replicas > 1):
-        place = "In a cluster" if workers > 1 else "With several replicas"
-        raise UsageError(
-            f"{place} TrainingConfig.optimizer must not average the weights that are evaluated. "
-            f"Received: an optimizer with {rule}. Train on one device, bind another optimizer, or "
-            "bind TrainingConfig.evaluate_averaged = False to evaluate the last step's weights."
-        )
+    if rule is None:
+        return
+
+    if workers > 1:
+        place = "In a cluster"
+    elif training.num_replicas > 1:
+        place = "With several replicas"
+    else:
+        return
+
+    raise UsageError(
+        f"{place} TrainingConfig.optimizer must not average the weights that are "
+        f"evaluated. Received: an optimizer with {rule}. Train on one device, bind "
+        "another optimizer, or bind TrainingConfig.evaluate_averaged = False to "
+        "evaluate the last step's weights."
+    )
 
 
-def averaged_values(
-    optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]
-) -> list[Any]:
-    """The averages of trainable weights, as tensors; the weights themselves before the
-    first step.
+def averaged_values(optimizer: Optimizer, variables: Sequence[Any]) -> list[Any]:
+    """Returns the averages of trainable weights, as tensors.
+
+    Before the first step these are the weights themselves.
+
+    Args:
+        optimizer: built for the weights; one that averages them.
+        variables: the weights.
 
     Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5:
     gradients are taken at y = (1 - beta_1) z + beta_1 x, where z takes the steps and x
@@ -64,13 +97,14 @@ def averaged_values(
     inner = inner_optimizer(optimizer)
     if not int(inner.iterations.numpy()):
         return [keras.ops.convert_to_tensor(variable) for variable in variables]
+
     return [_averaged(inner, variable) for variable in variables]
 
 
-def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
+def _averaged(optimizer: Optimizer, variable: Any) -> Any:
     value = keras.ops.convert_to_tensor(variable)
     if _is_schedule_free(optimizer):
-        # Keras stores z as its momentum, and y in the model.
+        # Keras stores z as its momentum, and y in the model. Solved for x.
         beta_1 = keras.ops.cast(optimizer.beta_1, value.dtype)
         (z,) = states_of(optimizer, variable, "momentums")
         return (value - (1 - beta_1) * z) / beta_1
@@ -79,7 +113,8 @@ def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
     return value if average is None else keras.ops.convert_to_tensor(average)
 
 
-def _kind(optimizer: keras.optimizers.Optimizer) -> str | None:
+def _kind(optimizer: Optimizer) -> str | None:
+    """Describes how an optimizer averages; None if it doesn't."""
     inner = inner_optimizer(optimizer)
     if _is_schedule_free(inner):
         if inner.use_ema:
@@ -92,27 +127,32 @@ def _kind(optimizer: keras.optimizers.Optimizer) -> str | None:
 
     if inner.use_ema:
         return f"moving average of weights, momentum {inner.ema_momentum} a step"
+
     return None
 
 
-def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
-    cls = getattr(keras.optimizers, "ScheduleFreeAdamW", None)  # from Keras 3.14 on
+def _is_schedule_free(optimizer: Optimizer) -> bool:
+    # Keras has it since 3.14.
+    cls = getattr(keras.optimizers, "ScheduleFreeAdamW", None)
     return cls is not None and isinstance(optimizer, cls)
 
 
 class StatisticsEstimate:
-    """Estimates batch normalisation's moving statistics from a few batches, all of
-    equal weight.
+    """Estimates batch normalisation's moving statistics from a few batches.
 
     The batches go through the model as in inference, except that batch normalisation
-    uses and learns each batch's statistics. Dropout stays off, as in inference, since
-    it would add variance (X. Li et al., Understanding the Disharmony between
-    Dropout and Batch Normalization by Variance Shift, CVPR 2019). ``variables`` are the
-    statistics; layers that do not learn, such as frozen ones, keep theirs.
+    uses and learns each batch's statistics. The estimate is their mean, so that all
+    batches have equal weight. Dropout stays off, as in inference, since it would add
+    variance (X. Li et al., Understanding the Disharmony between Dropout and Batch
+    Normalization by Variance Shift, CVPR 2019).
 
     Source: P. Izmailov et al., Averaging Weights Leads to Wider Optima and Better
     Generalization, UAI 2018, section 3.2 (a pass over training data for the averaged
     weights' statistics).
+
+    Attributes:
+        variables: the statistics. Layers that do not learn, such as frozen ones, keep
+            theirs.
     """
 
     def __init__(self, model: CtcModel, num_features: int):
@@ -122,8 +162,11 @@ class StatisticsEstimate:
             layer for layer in layers if layer.trainable and layer.momentum < 1
         ]
         self.variables = [
-            v for layer in self._layers for v in layer.non_trainable_variables
+            variable
+            for layer in self._layers
+            for variable in layer.non_trainable_variables
         ]
+
         # One signature with open dimensions: no shape of a batch is ever traced again.
         frames = tf.TensorSpec([None, None, num_features], tf.float32)
         lengths = tf.TensorSpec([None], tf.int32)
@@ -132,29 +175,39 @@ class StatisticsEstimate:
         )
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics with those of the current weights, if there are any
-        batches.
+        """Replaces the statistics with those of the current weights.
+
+        Without any batch they stay as they are.
         """
         sums = [0.0] * len(self.variables)
         count = 0
+
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
             sums = list(map(keras.ops.add, sums, self.variables))
             count += 1
 
-        if count:
-            for variable, total in zip(self.variables, sums, strict=True):
-                variable.assign(total / count)
+        if not count:
+            return
+
+        for variable, total in zip(self.variables, sums, strict=True):
+            variable.assign(total / count)
 
     def _learn(self, features: tf.Tensor, feature_lengths: tf.Tensor) -> None:
+        # Runs while the function is traced, so the layers change only in this graph.
         with _learning(self._layers):
             self._model.recogniser(features, feature_lengths, training=False)
 
 
 @contextlib.contextmanager
 def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[None]:
+    """Makes layers use and learn a batch's own statistics while the block runs.
+
+    A momentum of 0 replaces the moving statistics with those of the batch.
+    """
     layers = list(layers)
     momenta = [layer.momentum for layer in layers]
+
     for layer in layers:
         layer.call = _in_training(layer.call)
         layer.momentum = 0.0
@@ -168,6 +221,7 @@ def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[Non
 
 
 def _in_training(call: Any) -> Any:
+    """Wraps a layer's ``call`` so that it always runs as in training."""
     signature = inspect.signature(call)
 
     def called(*args, **kwargs):
@@ -176,6 +230,7 @@ def _in_training(call: Any) -> Any:
         # tfasr's layer also applies the dropout that follows it, if it is given one.
         if "dropout" in bound.arguments:
             bound.arguments["dropout"] = None
+
         return call(*bound.args, **bound.kwargs)
 
     return called
@@ -191,64 +246,79 @@ class WeightsForUse:
 
     They depend only on the model, its optimizer (which averages) and the epoch, so that
     a resumed run computes the same ones. The training weights stay in the model.
+
+    Args:
+        experiment: the run's configs.
+        model: in training, with its optimizer.
+        source: the training split's batches, for the statistics.
     """
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
         self._model = model
         self._source = source
         self._experiment = experiment
+        # Made at the first checkpoint, and again when other layers learn than before.
         self._statistics: StatisticsEstimate | None = None
-        # Which layers learned when `_statistics` was made.
         self._learning: list[bool] = []
+        # The batches of the estimate, by the epoch that they belong to.
         self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
-        """Returns, by name, the values of all variables that differ from those in training."""
+        """Returns the values of all variables that differ from those in training, by name."""
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
         learning = [layer.trainable for layer in batch_normalisations(model.recogniser)]
         if self._statistics is None or learning != self._learning:
             features = self._experiment.features.num_features
-            self._learning, self._statistics = (
-                learning,
-                StatisticsEstimate(model, features),
-            )
+            self._learning = learning
+            self._statistics = StatisticsEstimate(model, features)
 
-        differing = {
-            id(variable) for variable in (*trained, *self._statistics.variables)
-        }
+        changed = [*trained, *self._statistics.variables]
+        differing = {id(variable) for variable in changed}
+
         with values_kept(variables.values()):
             averages = averaged_values(model.optimizer, trained)
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
+
             if self._statistics.variables:
-                # Never the first epoch's batches, which may be sorted from short to
-                # long.
+                # Of the next epoch, so never of the first one, which may be sorted from
+                # short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
 
             return {
-                n: plain_array(v) for n, v in variables.items() if id(v) in differing
+                name: plain_array(variable)
+                for name, variable in variables.items()
+                if id(variable) in differing
             }
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """Returns batches like an epoch's, kept in memory: reading takes as long as
-        estimating.
+        """Returns batches like those of an epoch.
+
+        They are kept in memory if they are small, since reading takes as long as
+        estimating. Epochs are alike unless the batch size or augmentation changes
+        between them, so that most checkpoints use the same batches.
         """
         config = self._experiment
-        schedule = config.pipeline.batch_size_schedule
-        changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
-        alike = max(begin for begin in changes if 2 <= begin <= epoch)
+        changes = [2, config.augmentation.from_epoch]
+        changes += [first for first, _ in config.pipeline.batch_size_schedule]
+        alike = max(first for first in changes if 2 <= first <= epoch)
         if alike in self._in_memory:
             return self._in_memory[alike]
-        self._in_memory = {}  # frees the old ones before others are read
+
+        # Frees the old ones before others are read.
+        self._in_memory = {}
         batch_size = config.pipeline.batch_size(alike)
-        count = -(-config.training.averaged_statistics_utterances // batch_size)
+        count = math.ceil(config.training.averaged_statistics_utterances / batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
+
         utterances = min(count * batch_size, len(self._source.split.frames))
-        frames = utterances * self._source.boundaries[-1]  # at most
-        if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
+        most_frames = utterances * self._source.boundaries[-1]
+        # Features are float32, of four bytes.
+        if most_frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
             return Reading(batches, self._source.split)
+
         self._in_memory = {alike: list(Reading(batches, self._source.split))}
         return self._in_memory[alike]
 
@@ -257,5 +327,7 @@ def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
     """Returns a run's `WeightsForUse`, or None if it uses the training weights."""
-    averages = averaging_rule(experiment.training) is not None
-    return WeightsForUse(experiment, model, source) if averages else None
+    if averaging_rule(experiment.training) is None:
+        return None
+
+    return WeightsForUse(experiment, model, source)

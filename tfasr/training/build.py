@@ -1,4 +1,8 @@
-"""Checks a run's splits and settings, and builds its strategy and model."""
+"""Checks a run's splits and settings, and builds its strategy and model.
+
+Each check raises a UsageError that names the setting and a remedy. They run before a
+run's folder is claimed, so that a mistake costs no training and leaves nothing behind.
+"""
 
 import dataclasses
 import inspect
@@ -32,21 +36,31 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import make_optimizer
 from tfasr.tta.metrics import evaluated_metrics
 
+# Keras's default momentum, for classes whose constructors don't name the parameter.
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters[
     "momentum"
 ]
 
 
 def moving_momentum(experiment: Experiment, train_utterances: int) -> float | None:
-    """Returns the momentum of moving statistics: exp(-utterances of an update / window).
+    """Returns the momentum of batch normalisation's moving statistics.
 
-    None keeps the layers' own momentum. The window is at most half the training split,
-    so that the statistics follow the weights within an epoch.
+    It is exp(-utterances of an update / window), so that the statistics forget equally
+    fast with every batch size. The window is at most half the training split, so that
+    they follow the weights within an epoch.
+
+    Args:
+        experiment: has the window, `TrainingConfig.batch_norm_window_utterances`.
+        train_utterances: of the training split.
+
+    Returns:
+        The momentum per update, or None to keep the layers' own.
     """
     training = experiment.training
     window = min(training.batch_norm_window_utterances, train_utterances / 2)
     if window <= 0:
         return None
+
     # Each device updates its statistics with its share of a batch, and those of all
     # replicas are averaged, so that an update covers the batch. With accumulation, it
     # covers one part.
@@ -57,31 +71,42 @@ def moving_momentum(experiment: Experiment, train_utterances: int) -> float | No
 def set_moving_momentum(
     model: keras.Model, momentum: float | None, config: RecogniserConfig | None = None
 ) -> int:
-    """Sets the momentum of a model's batch normalisations; None leaves all as they are.
+    """Sets the momentum of a model's batch normalisations.
 
-    The config may decide by `tfasr.models.model.keeps_momentum` whether layers keep
-    their own momentum. If it doesn't, those keep it whose momentum isn't their class's
-    default. Call this before the training step is traced, which fixes the momentum.
-    Returns how many layers keep it.
+    Call this before the training step is traced, which fixes the momentum.
+
+    Args:
+        model: whose layers are changed.
+        momentum: None leaves all as they are.
+        config: may decide by `tfasr.models.model.keeps_momentum` whether the layers
+            keep their own momentum. If it doesn't, those keep it whose momentum isn't
+            their class's default.
+
+    Returns:
+        How many layers keep their own momentum.
     """
     if momentum is None:
         return 0
+
     keeps = None if config is None else keeps_momentum(config)
-    others = 0
+
+    own_momentum = 0
     for layer in batch_normalisations(model):
-        if chosen_by_its_maker(layer) if keeps is None else keeps:
-            others += 1
+        keeps_its_own = chosen_by_its_maker(layer) if keeps is None else keeps
+
+        if keeps_its_own:
+            own_momentum += 1
         else:
             layer.momentum = momentum
 
-    return others
+    return own_momentum
 
 
 def synchronise(model: keras.Model) -> None:
     """Makes a model's batch normalisations take their statistics over all replicas.
 
     Call it before the training step is traced. Raises UsageError for Keras's own layer:
-    given a mask, it would silently use only its own replica's statistics.
+    given a mask, that would silently use only its own replica's statistics.
     """
     for layer in batch_normalisations(model):
         if not isinstance(layer, BatchNormalization):
@@ -95,63 +120,85 @@ def synchronise(model: keras.Model) -> None:
 
 
 def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
-    """A model's batch normalisations, including those inside layers and lists of layers."""
+    """Returns a model's batch normalisations, including those inside other layers.
+
+    Those in lists, tuples and dicts of layers are found too.
+    """
     normalisations = []
     seen = set()
-    waiting: list[Any] = [model]
+    waiting = [model]
     while waiting:
         layer = waiting.pop()
         if id(layer) in seen:
             continue
+
         seen.add(id(layer))
         if isinstance(layer, keras.layers.BatchNormalization):
             normalisations.append(layer)
-        # A model lists its layers; other layers hold theirs as attributes, without a
+
+        # A model lists its layers. Other layers hold theirs as attributes, without a
         # public list.
-        waiting += (
-            getattr(layer, "layers", []) if isinstance(layer, keras.Model) else []
-        )
-        waiting += [
-            inner for value in vars(layer).values() for inner in _layers_in(value)
-        ]
+        if isinstance(layer, keras.Model):
+            waiting += layer.layers
+
+        for value in vars(layer).values():
+            waiting += _layers_in(value)
 
     return normalisations
 
 
 def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
+    """Yields a layer, or the layers in a container of layers."""
+    if isinstance(value, dict):
+        value = list(value.values())
+
     if isinstance(value, keras.layers.Layer):
         yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from _layers_in(item)
 
 
 def chosen_by_its_maker(layer: keras.layers.BatchNormalization) -> bool:
-    default = (
-        inspect.signature(type(layer))
-        .parameters.get("momentum", _KERAS_DEFAULT)
-        .default
-    )
-    return layer.momentum != default
+    """Whether a layer's momentum isn't the default of its class."""
+    parameters = inspect.signature(type(layer)).parameters
+    return layer.momentum != parameters.get("momentum", _KERAS_DEFAULT).default
 
 
 def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
-    """Describes how moving statistics are updated; runs that differ in it aren't
-    comparable.
+    """Describes how moving statistics are updated.
+
+    Runs that differ in it aren't comparable.
+
+    Args:
+        training: the run's settings.
+        own_momentum: how many layers keep their own momentum, see
+            `set_moving_momentum`.
     """
-    over = "; synchronised over replicas" if training.batch_norm_synchronised else ""
-    if not training.batch_norm_window_utterances:
-        return "the layers' own momentum a step" + over
-    rule = f"over {training.batch_norm_window_utterances} utterances, half the split at most"
-    others = f"; {own_momentum} layers by their own momentum" if own_momentum else ""
-    return rule + others + over
+    window = training.batch_norm_window_utterances
+    if window:
+        rule = f"over {window} utterances, half the split at most"
+        if own_momentum:
+            rule += f"; {own_momentum} layers by their own momentum"
+    else:
+        rule = "the layers' own momentum a step"
+
+    if training.batch_norm_synchronised:
+        rule += "; synchronised over replicas"
+
+    return rule
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
     """Returns the splits' common alphabet.
 
-    Raises UsageError if alphabets differ, or an utterance gets fewer output frames than
-    CTC needs.
+    Args:
+        splits: by name, such as "train".
+        experiment: the configs of the model, its features and its training.
+
+    Raises:
+        UsageError: if alphabets differ, or an utterance gets fewer output frames than
+            CTC needs.
     """
     alphabets = {name: split.index["alphabet"] for name, split in splits.items()}
     if len({json.dumps(a, sort_keys=True) for a in alphabets.values()}) > 1:
@@ -161,12 +208,15 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
 
     for name, split in splits.items():
         _check_paths(name, split, experiment.model)
+
     alphabet = Alphabet.from_json(next(iter(alphabets.values())))
     if experiment.training.intermediate_labels == "characters" and not alphabet.units:
+        place = splits["train"].folder if "train" in splits else list(splits)
+
         raise UsageError(
             "TrainingConfig.intermediate_labels = 'characters' needs shards with units. Prepare "
             "them with the preset's --gin_file or --units, or bind it to 'same'. Received: "
-            f"characters in {splits['train'].folder if 'train' in splits else list(splits)}."
+            f"characters in {place}."
         )
 
     return alphabet
@@ -182,13 +232,16 @@ def check_decoder(
 
 
 def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Raises UsageError if the weights won't fit into memory: the kernel might kill the
-    process.
+    """Raises UsageError if the weights won't fit into memory.
+
+    Without this check the kernel might kill the process, without a message.
     """
-    features = experiment.features.num_features
-    parameters = least_parameters(experiment.model, features, alphabet.num_classes)
+    parameters = least_parameters(
+        experiment.model, experiment.features.num_features, alphabet.num_classes
+    )
     if parameters is None:
         return
+
     # Four bytes each for a weight, its gradient and one state of the optimizer.
     needed = 12 * parameters
     available = available_bytes()
@@ -201,11 +254,14 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
 
 
 def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> None:
+    """Raises UsageError if an utterance has fewer output frames than CTC needs."""
     frames = split.frames
     outputs = np.zeros(frames.max(initial=0) + 1, np.int64)
-    # Once per length, as utterances are many.
+
+    # Computed once per length, as there are fewer lengths than utterances.
     for length in np.flatnonzero(np.bincount(frames)):
         outputs[length] = output_frames(model, int(length))
+
     without = np.flatnonzero(outputs[frames] < split.frames_needed)
     if len(without):
         first = split.utterances[int(without[0])]
@@ -221,25 +277,29 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
 def on_devices(experiment: Experiment, num_replicas: int = 0) -> Experiment:
     """Returns the experiment with a number of replicas in place of ``num_replicas = 0``.
 
-    That is the number passed, or else one replica per GPU, or one for all processors
-    together.
+    That is the number passed here, or else one replica per GPU, or without a GPU one
+    for all processors together.
     """
     if experiment.training.num_replicas:
         return experiment
+
     num_replicas = num_replicas or len(tf.config.list_logical_devices("GPU")) or 1
+
     training = dataclasses.replace(experiment.training, num_replicas=num_replicas)
     return dataclasses.replace(experiment, training=training)
 
 
 def make_strategy(num_replicas: int) -> tf.distribute.MirroredStrategy:
-    """Returns a strategy that mirrors weights on GPUs or, on a machine without, on processors.
+    """Returns a strategy that mirrors weights on GPUs or, without any, on processors.
 
-    One device has it too, so that training takes the same path everywhere; its cost per
-    step is in docs/training_step.md. Raises UsageError if there are too few devices.
+    A single device has it too, so that training takes the same path everywhere; its
+    cost per step is in docs/training_step.md. Raises UsageError if there are too few
+    devices.
     """
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices(
-        "CPU"
-    )
+    devices = tf.config.list_logical_devices("GPU")
+    if not devices:
+        devices = tf.config.list_logical_devices("CPU")
+
     if len(devices) < num_replicas:
         raise UsageError(
             f"TrainingConfig.num_replicas must not exceed the devices. Received: {num_replicas} "
@@ -259,75 +319,100 @@ def build_model(
     compiled: bool,
     begin: Callable[[keras.Model], None] | None = None,
 ) -> CtcModel:
-    """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
+    """Builds a model in the current strategy's scope.
 
-    ``begin`` may change the recogniser's initial weights. Raises UsageError if the
-    model breaks the rules of `tfasr.models.build`, lacks ``output_layer()`` for
-    ``zero_output_layer`` or, compiled, has no middle layer for
-    ``intermediate_loss_weight``.
+    Args:
+        experiment: the configs of the model, its features and its training.
+        alphabet: the classes of the model's output.
+        compiled: whether the model gets an optimizer, built and ready for training.
+        begin: may change the recogniser's initial weights.
+
+    Raises:
+        UsageError: if the model breaks the rules of `tfasr.models.build`, lacks
+            ``output_layer()`` for ``zero_output_layer`` or, compiled, has no middle
+            layer for ``intermediate_loss_weight``.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
-    sizes = experiment.features.num_features, alphabet.num_classes
-    options = {"seed": training.seed, "dtype": training.precision}
+    num_features = experiment.features.num_features
 
-    def change_last(model: keras.Model) -> None:
-        if training.zero_output_layer:
+    def require_output_layer(model: keras.Model) -> None:
+        # Making the weights takes longer than finding out that none can be zeroed.
+        if training.zero_output_layer and not hasattr(model, "output_layer"):
             zero_output_layer(model)
 
-    # Rejects a model without output_layer() before its weights are made, which takes
-    # longer.
-    options["check"] = lambda model: (
-        hasattr(model, "output_layer") or change_last(model)
+    recogniser = build_recogniser(
+        experiment.model,
+        num_features,
+        alphabet.num_classes,
+        seed=training.seed,
+        dtype=training.precision,
+        check=require_output_layer,
     )
-    recogniser = build_recogniser(experiment.model, *sizes, **options)
-    # Before the optimizer is built: Schedule-Free's averages begin at the initial
-    # weights.
-    change_last(recogniser)
+    # The optimizer is built after these changes, because Schedule-Free's averages begin
+    # at the initial weights.
+    if training.zero_output_layer:
+        zero_output_layer(recogniser)
+
     if begin is not None:
         begin(recogniser)
+
+    middle_labels = ()
+    if training.intermediate_labels == "characters":
+        middle_labels = alphabet.spelled_classes
+
     model = CtcModel(
         recogniser,
         experiment.model.output_lengths,
         training.gradient_accumulation_steps,
         training.intermediate_loss_weight,
         training.consistency_weight,
-        alphabet.spelled_classes
-        if training.intermediate_labels == "characters"
-        else (),
+        middle_labels,
         training.loss,
     )
-    if compiled:
-        if training.intermediate_loss_weight:
-            check_intermediate(
-                experiment.model, recogniser, experiment.features.num_features
-            )
+    if not compiled:
+        return model
 
-        optimizer = make_optimizer(training)
-        optimizer.build(model.trainable_variables)
-        model.compile(
-            optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False
-        )
+    if training.intermediate_loss_weight:
+        check_intermediate(experiment.model, recogniser, num_features)
+
+    optimizer = make_optimizer(training)
+    optimizer.build(model.trainable_variables)
+    model.compile(
+        optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False
+    )
 
     return model
 
 
 def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Tries to build a user's own model before a run begins; tfasr's own have been tested."""
-    if MODELS.entry(model_name(experiment.model)).attribute is None:  # not built in
+    """Tries to build a user's own model before a run begins.
+
+    tfasr's models are skipped: they have been tested, and building takes time.
+    """
+    built_in = MODELS.entry(model_name(experiment.model)).attribute is not None
+    if not built_in:
         build_model(experiment, alphabet, compiled=False)
 
 
 def evaluated_part(
     experiment: Experiment, splits: Mapping[str, ShardedSplit]
 ) -> ShardedSplit:
-    """Returns the split that a run's evaluations score: validation, or a fixed part of it.
+    """Returns the split that a run's evaluations score.
 
-    Raises UsageError if the training split is too small for ``evaluations_per_epoch``.
+    Args:
+        experiment: how many utterances are scored, and how often.
+        splits: "train" and "validation".
+
+    Returns:
+        The validation split, or a fixed part of it.
+
+    Raises:
+        UsageError: if the training split is too small for ``evaluations_per_epoch``.
     """
     training = experiment.training
-    sizes = experiment.pipeline.batch_sizes
-    most = len(splits["train"].utterances) // max(sizes)
+
+    most = len(splits["train"].utterances) // max(experiment.pipeline.batch_sizes)
     if training.evaluations_per_epoch > max(most, 1):
         raise UsageError(
             "TrainingConfig.evaluations_per_epoch must not exceed the whole batches of an epoch. "
@@ -342,14 +427,14 @@ def evaluated_part(
 
 
 def check_loss_and_targets(training: TrainingConfig) -> None:
-    """Raises UsageError for an unknown loss, or a target whose metric no evaluation
-    will report.
+    """Raises UsageError for an unknown loss, or a target that no evaluation reports.
 
     Only training needs them: a trained run can be used without the plug-ins that
     register them.
     """
     LOSSES.entry(training.loss)
     reported_metrics = evaluated_metrics()
+
     for metric, _ in training.targets:
         if metric not in reported_metrics:
             raise UsageError(
@@ -363,15 +448,16 @@ def check_batch_size(experiment: Experiment) -> None:
     """Raises UsageError unless the replicas can share every epoch's batches equally."""
     pipeline = experiment.pipeline
     replicas = experiment.training.replicas
+
     for size in pipeline.batch_sizes:
-        if size % replicas:
-            where = "PipelineConfig.global_batch_size"
-            where += (
-                " and each size of batch_size_schedule"
-                if pipeline.batch_size_schedule
-                else ""
-            )
-            raise UsageError(
-                f"{where} must be a multiple of TrainingConfig.num_replicas. "
-                f"Received: {size} and {replicas}."
-            )
+        if size % replicas == 0:
+            continue
+
+        where = "PipelineConfig.global_batch_size"
+        if pipeline.batch_size_schedule:
+            where += " and each size of batch_size_schedule"
+
+        raise UsageError(
+            f"{where} must be a multiple of TrainingConfig.num_replicas. "
+            f"Received: {size} and {replicas}."
+        )

@@ -1,5 +1,12 @@
-"""Checkpoints: all variables and the position in the run, in one file, written all or
-nothing.
+"""Checkpoints: all of a run's variables and its position, in one file.
+
+The training loop saves a checkpoint (`save_checkpoint`), a resumed run continues from
+one (`newest_checkpoint`, `restore`), and evaluations and trained models read their
+weights from one (`restore_for_use`). A file is written whole or not at all, so a
+process that is killed at any moment leaves one to continue from.
+
+A file is an uncompressed ``.npz`` archive: an array per variable, averaged weights if
+the optimizer keeps them, the `TrainingState` and the ledger's mark, both as JSON.
 """
 
 import contextlib
@@ -32,53 +39,88 @@ from tfasr.ledger.events import ledger_covers
 
 log = logging.getLogger("tfasr")
 
+# Added to the name of a checkpoint that can't be resumed from.
 DAMAGED_SUFFIX = ".damaged"
+# Names in the archive: the training state, and `tfasr.ledger.events.Ledger.mark` of
+# when the checkpoint was saved.
 _STATE = "state"
-_LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` when the checkpoint was saved
+_LEDGER = "ledger"
 # The prefix of the names of values that inference uses in place of the training
 # weights.
 _AVERAGED = "averaged/"
+# What reading a damaged archive raises.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
+# What NumPy and the archive raise for a file that isn't a checkpoint; the TypeError is
+# that of "with" and a single array, a .npy file.
+_NO_CHECKPOINT = (
+    *_UNREADABLE,
+    ValueError,
+    KeyError,
+    TypeError,
+    MemoryError,
+    AttributeError,
+)
+
+
+# The metrics of each evaluation of a run so far, by name.
+History = list[dict[str, float]]
 
 
 @dataclass(frozen=True)
 class TrainingState:
+    """Where a run stands; with the variables, all that a resumed run needs."""
+
     step: int = 0  # optimizer updates so far
     epoch: int = 1  # being trained
     step_in_epoch: int = 0  # batches of that epoch that are done
     epoch_trained: bool = False  # whether that epoch lacks only its evaluation
     # Metrics by evaluated epoch.
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: History = field(default_factory=list)
     # Epochs of evaluations that have begun but aren't scored; only if an epoch has
     # several.
     evaluating: list[float] = field(default_factory=list)
 
     @property
     def last_evaluated(self) -> float | None:
-        """The epoch of the last evaluation begun, such as 2.5; None unless epochs have
-        several.
+        """The epoch of the last evaluation begun, such as 2.5.
+
+        None unless epochs have several evaluations.
         """
-        scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
-        return (self.evaluating or scored or [None])[-1]
+        if self.evaluating:
+            return self.evaluating[-1]
+
+        if self.history:
+            return self.history[-1].get("epoch")
+
+        return None
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns all state of a model and its optimizer, with random states, by unique name.
+    """Returns all state of a model and its optimizer, by unique name.
 
-    A name is the variable's number and the last part of Keras's path. The rest of the
-    path is left out, as it depends on how many layers the process has made.
+    That includes the states of random generators. A name is the variable's number and
+    the last part of Keras's path. The rest of the path is left out, as it depends on
+    how many layers the process has made.
     """
+    variables = list(model.variables)
     optimizer = getattr(model, "optimizer", None)
-    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
+    if optimizer:
+        variables += optimizer.variables
+
+    return _named(variables)
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns a model's variables without its optimizer's, by unique name."""
     return _named(model.variables)
 
 
 def _named(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
     unique = {id(variable): variable for variable in variables}.values()
-    return {f"{n:04d} {v.path.rsplit('/', 1)[-1]}": v for n, v in enumerate(unique)}
+    return {
+        f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
+        for number, variable in enumerate(unique)
+    }
 
 
 @contextlib.contextmanager
@@ -108,11 +150,19 @@ def save_checkpoint(
 ) -> Path:
     """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
-    ``for_use`` holds the values that inference takes in place of the model's own, by
-    the names of `model_variables`; see `restore_for_use`. ``ledger`` is the ledger's
-    mark after this step. Raises OSError if the file cannot be written, and RunError if
-    a weight is not finite, as a run could never recover from it; older checkpoints are
-    then kept.
+    Args:
+        run_dir: the run's folder.
+        model: compiled; its variables and its optimizer's are saved.
+        state: where the run stands.
+        keep: how many checkpoints to keep, at least 1.
+        for_use: the values that inference takes in place of the model's own, by the
+            names of `model_variables`; see `restore_for_use`.
+        ledger: the ledger's mark after this step, see `_LEDGER`.
+
+    Raises:
+        OSError: if the file cannot be written.
+        RunError: if a weight is not finite, as a run could never recover from it. Older
+            checkpoints are then kept.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)
@@ -123,41 +173,65 @@ def save_checkpoint(
     for_use = for_use or {}
     bad = non_finite(arrays, len(model.variables)) or non_finite(for_use, len(for_use))
     if bad:
+        verb = f"and {len(bad) - 1} more are" if len(bad) > 1 else "is"
+
         raise RunError(
-            f"All weights must be finite. After step {state.step} (epoch {state.epoch}) {bad[0]!r} "
-            f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. The earlier checkpoints "
-            "are kept. Lower the learning rate or clip gradients (clipnorm)."
+            f"All weights must be finite. After step {state.step} (epoch {state.epoch}) "
+            f"{bad[0]!r} {verb} not. The earlier checkpoints are kept. Lower the learning "
+            "rate or clip gradients (clipnorm)."
         )
 
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     if ledger is not None:
         arrays[_LEDGER] = np.asarray(json.dumps(ledger))
+
     with whole_file(path) as file:
         np.savez(file, **arrays)
+
+    # The new one is one of those to keep.
     others = [old for old in sorted(folder.glob("step-*.npz")) if old != path]
-    for old in others[: max(0, len(others) - (keep - 1))]:
+    superfluous = max(0, len(others) - (keep - 1))
+    for old in others[:superfluous]:
         old.unlink()
+
     return path
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """Returns which of the first ``count`` arrays, by name, contain NaN or infinity."""
+    """Returns which of the first ``count`` arrays, by name, contain NaN or infinity.
+
+    In the order of their names a model's variables come before its optimizer's.
+    """
     names = sorted(name for name in arrays if name not in (_STATE, _LEDGER))[:count]
     floats = [name for name in names if arrays[name].dtype.kind == "f"]
     return [name for name in floats if not np.isfinite(arrays[name]).all()]
 
 
 def keep_as_best(path: Path) -> None:
+    """Makes a checkpoint the run's best one, which stays when others are removed."""
     give_second_name(path, path.with_name(BEST_CHECKPOINT))
 
 
 def give_second_name(path: Path, name: Path) -> None:
-    """Gives a checkpoint a second name, which stays when the first is removed."""
+    """Gives a checkpoint a second name, which stays when the first is removed.
+
+    Both names share the content on the disk, if the file system has hard links.
+
+    Args:
+        path: the checkpoint.
+        name: the second name, in the same folder; an older file of it is replaced.
+
+    Raises:
+        RunError: if the checkpoint is missing.
+    """
     if name.is_file() and name.samefile(path):
-        return  # renaming the link would do nothing and leave it behind
+        # Renaming the link would do nothing and leave it behind.
+        return
+
     link = name.with_name(name.name + PARTIAL_SUFFIX)
     link.unlink(missing_ok=True)
+
     try:
         os.link(path, link)
     except FileNotFoundError as error:
@@ -165,7 +239,8 @@ def give_second_name(path: Path, name: Path) -> None:
             f"{path} must stay until its epoch is evaluated. It was removed while the run went on: "
             "--resume continues from the checkpoints that are left."
         ) from error
-    except OSError:  # a file system without hard links
+    except OSError:
+        # The file system has no hard links.
         write_whole(name, path.read_bytes())
         return
 
@@ -174,19 +249,23 @@ def give_second_name(path: Path, name: Path) -> None:
 
 
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
-    """Returns the newest checkpoint that can be read, or else the best, or None.
+    """Returns the newest checkpoint that can be read, or else the best one.
 
-    ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the
-    ledger lacks, and renames all that it skips, so that they aren't tried or counted
-    again.
+    Args:
+        run_dir: the run's folder.
+        set_aside: for resuming a run: also skips checkpoints whose steps the ledger
+            lacks, and renames all that it skips, so that they aren't tried or counted
+            again.
+
+    Returns:
+        The file, or None if no checkpoint can be read.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
-    for path in [
-        *sorted(folder.glob("step-*.npz"), reverse=True),
-        folder / BEST_CHECKPOINT,
-    ]:
+    newest_first = sorted(folder.glob("step-*.npz"), reverse=True)
+    for path in [*newest_first, folder / BEST_CHECKPOINT]:
         if not path.is_file():
             continue
+
         cause = damage(path)
         use = "read"
         if cause is None and set_aside and not _covered(path, run_dir):
@@ -196,6 +275,7 @@ def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
         if cause is None:
             if path.name == BEST_CHECKPOINT:
                 log.warning("%s is the last checkpoint that can be read.", path)
+
             return path
 
         aside = ""
@@ -211,10 +291,12 @@ def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
 
 
 def _covered(path: Path, run_dir: Path) -> bool:
+    """Whether the run's ledger has all steps before a checkpoint."""
     with _opened(path) as arrays:
-        return _LEDGER not in arrays or ledger_covers(
-            run_dir, json.loads(str(arrays[_LEDGER]))
-        )
+        if _LEDGER not in arrays:
+            return True
+
+        return ledger_covers(run_dir, json.loads(str(arrays[_LEDGER])))
 
 
 def damage(path: Path) -> str | None:
@@ -226,6 +308,7 @@ def damage(path: Path) -> str | None:
 
         if damaged is not None:
             return f"{damaged} is damaged"
+
         read_state(path)
     except (*_UNREADABLE, UsageError, NotImplementedError) as error:
         return str(error)
@@ -234,29 +317,45 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """Returns a run's "best" or "last" checkpoint, or a file's path; UsageError if missing."""
+    """Returns the path of a run's "best" or "last" checkpoint, or of a file.
+
+    Args:
+        run_dir: the run's folder.
+        which: "best" (by validation CER), "last", or the path of a file.
+
+    Raises:
+        UsageError: if it is missing.
+    """
     folder = run_dir / CHECKPOINTS_FOLDER
-    named = folder / BEST_CHECKPOINT if which == "best" else Path(which)
-    path = newest_checkpoint(run_dir) if which == "last" else named
+    if which == "best":
+        path = folder / BEST_CHECKPOINT
+    elif which == "last":
+        path = newest_checkpoint(run_dir)
+    else:
+        path = Path(which)
+
     if path is None or not path.is_file():
         existing = sorted(file.name for file in folder.glob("*.npz"))
+        known = existing or "no checkpoint yet: the run must finish an epoch first"
         raise UsageError(
-            f'--checkpoint must be "best", "last" or a file. Received: {which!r}; {run_dir} has '
-            f"{existing or 'no checkpoint yet: the run must finish an epoch first'}."
+            '--checkpoint must be "best", "last" or a file. '
+            f"Received: {which!r}; {run_dir} has {known}."
         )
 
     return path
 
 
 def read_state(path: Path) -> TrainingState:
+    """Returns the training state in a checkpoint; UsageError if it can't be read."""
     with _opened(path) as arrays:
         return _state_in(arrays, path)
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the
-    block.
+    """Opens a checkpoint's arrays for a block.
+
+    Whatever turns out to be wrong with them in the block becomes a UsageError too.
     """
     try:
         # NumPy would leave the file of a damaged archive open.
@@ -265,15 +364,7 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
             yield arrays
     except UsageError:
         raise
-    # "with" raises a TypeError for a single array, a .npy file.
-    except (
-        *_UNREADABLE,
-        ValueError,
-        KeyError,
-        TypeError,
-        MemoryError,
-        AttributeError,
-    ) as error:
+    except _NO_CHECKPOINT as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} isn't one, or is "
             f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
@@ -290,21 +381,20 @@ def _check_uncompressed(archive: zipfile.ZipFile, path: Path) -> None:
         )
 
 
-def _shape_and_kind(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], str]:
-    """Returns an array's shape and the kind of its numbers, "f" for floats, without
-    reading it.
-    """
+def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    """Returns an array's shape without reading the array."""
     with archive.open(f"{name}.npy") as file:
         version = np.lib.format.read_magic(file)
         if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            shape, *_ = np.lib.format.read_array_header_1_0(file)
         else:
-            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+            shape, *_ = np.lib.format.read_array_header_2_0(file)
 
-    return shape, dtype.kind
+    return shape
 
 
 def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
+    """Returns the training state in an archive; UsageError if it isn't one."""
     if _STATE not in arrays:
         raise UsageError(
             f"A checkpoint must be written by tfasr train. {path} has no training state."
@@ -316,37 +406,59 @@ def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
         raise UsageError(f"The training state in {path} is damaged: {error}.") from None
 
     counts = (state.step, state.epoch, state.step_in_epoch)
-    if not all(isinstance(count, int) for count in counts) or not isinstance(
-        state.history, list
-    ):
+    are_counts = all(isinstance(count, int) for count in counts)
+    if not are_counts or not isinstance(state.history, list):
         raise UsageError(f"The training state in {path} is damaged: {state}.")
+
     return state
 
 
 def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
-    """Restores the weights for evaluation and use, averaged ones if the checkpoint
-    holds them.
+    """Restores a model's weights for evaluation and use.
+
+    They are the averaged ones if the checkpoint has them. A compiled model's optimizer
+    stays as it is.
     """
     return restore(path, model, for_use=True)
 
 
 def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
-    """Restores all variables of a model, and its optimizer if compiled; returns the
-    saved state.
+    """Restores a model's variables, and its optimizer's if it is compiled.
+
+    Args:
+        path: the checkpoint.
+        model: built, of the same configuration.
+        for_use: whether to restore the weights for inference, see `restore_for_use`.
+
+    Returns:
+        The saved state of the run.
+
+    Raises:
+        UsageError: if the checkpoint is damaged, belongs to another model or doesn't
+            contain real numbers; the model then keeps its variables.
     """
-    variables = model_variables(model) if for_use else state_variables(model)
-    arrays: dict[str, np.ndarray] = {}
+    if for_use:
+        variables = model_variables(model)
+    else:
+        variables = state_variables(model)
+
+    arrays = {}
     unknown = []
+
     with _opened(path) as saved:
-        damaged = saved.zip.testzip()  # also among arrays that aren't needed here
+        # All arrays are tested, also those that aren't needed here.
+        damaged = saved.zip.testzip()
         if damaged is not None:
             raise ValueError(f"{damaged} doesn't match its checksum")
+
         state = _state_in(saved, path)
         for name, variable in variables.items():
-            averaged = f"{_AVERAGED}{name}"
-            source = averaged if for_use and averaged in saved else name
+            source = f"{_AVERAGED}{name}"
+            if not for_use or source not in saved:
+                source = name
+
             wanted = tuple(variable.shape)
-            if source not in saved or _shape_and_kind(saved.zip, source)[0] != wanted:
+            if source not in saved or _shape(saved.zip, source) != wanted:
                 unknown.append(f"{name} {wanted}")
                 continue
 
@@ -370,6 +482,8 @@ def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> Trainin
             path,
             bad[0],
         )
+
     for name, variable in variables.items():
         variable.assign(arrays[name])
+
     return state

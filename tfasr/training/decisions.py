@@ -106,11 +106,18 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 
 def decision(config: type, name: str) -> Decides:
-    """Returns the role of a field of a config class; KeyError if it was never
-    written down.
+    """Returns what a field of a config class decides.
+
+    Args:
+        config: the class, such as `TrainingConfig`.
+        name: of its field.
+
+    Raises:
+        KeyError: if no one has decided that.
     """
     if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
+
     decisions = [
         decides
         for decides, names in DECISIONS[config.__name__].items()
@@ -118,11 +125,23 @@ def decision(config: type, name: str) -> Decides:
     ]
     if len(decisions) != 1:
         raise KeyError(f"{config.__name__}.{name} needs one decision in {__name__}.")
+
     return decisions[0]
 
 
 def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:
-    """Returns a config's values that decide something, without those that it doesn't use."""
+    """Returns a config's values that decide something.
+
+    Values that change nothing, because of other values, are left out: the width of a
+    beam that greedy decoding doesn't have must not make runs incomparable.
+
+    Args:
+        config: of a class in `DECISIONS`, or a model's.
+        what: the values decide.
+
+    Returns:
+        The values, by their fields' names.
+    """
     unused = set(_unused(config))
     return {
         field.name: getattr(config, field.name)
@@ -132,22 +151,31 @@ def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:
 
 
 def _unused(config: Any) -> Iterator[str]:
-    """Yields fields that change nothing, given the others."""
+    """Yields the fields that change nothing, given the others."""
     match type(config).__name__:
         case "AugmentationConfig":
             if not config.time_masks:
                 yield from ("time_mask_frames", "time_mask_fraction")
+
             if not config.frequency_masks:
                 yield "frequency_mask_bins"
+
             if not (config.time_masks or config.frequency_masks):
                 yield "from_epoch"
+
         case "PipelineConfig":
-            yield "num_buckets" if config.padding == "fixed" else "max_frames"
+            if config.padding == "fixed":
+                yield "num_buckets"
+            else:
+                yield "max_frames"
+
         case "DecoderConfig":
             if config.name == "greedy":
                 yield "beam_width"
+
             if config.name in ("greedy", "beam"):
                 yield "recombine"
+
         case "TrainingConfig":
             if config.exchange == "synchronous":
                 yield "exchange_every_steps"

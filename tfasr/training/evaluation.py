@@ -1,4 +1,10 @@
-"""Evaluation: forward passes, decoding and error counts over a whole split."""
+"""Evaluation: forward passes, decoding and error counts over a whole split.
+
+An `Evaluator` runs a model over a split while a thread decodes its outputs. What it
+starts is a `PendingEvaluation`, so that training may go on while the decoder works, and
+what that returns is an `EvaluationResult`: scores for the ledger and hypotheses for a
+file. `tfasr.training.placement` decides where and when evaluations run.
+"""
 
 import dataclasses
 import json
@@ -25,8 +31,8 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
 from tfasr.tta.metrics import compute_metrics
 
-# Starting to read takes some 0.1 s, longer than the forward passes of AN4's validation
-# split.
+# A split's batches of up to this size stay in memory, since starting to read takes some
+# 0.1 s, longer than the forward passes of AN4's validation split.
 _KEPT_BYTES = 2**26
 
 
@@ -40,7 +46,7 @@ class EvaluationResult:
     hypotheses: list[Hypothesis]  # in the same order
     # Another decoder's, from the same forward passes.
     second: "SecondResult | None" = None
-    # the users' metrics by name, see `tfasr.tta.metrics.compute_metrics`
+    # The users' metrics by name, see `tfasr.tta.metrics.compute_metrics`.
     computed: dict[str, float] = field(default_factory=dict)
 
     def scores(self) -> dict[str, float]:
@@ -50,11 +56,10 @@ class EvaluationResult:
         ``word_beam_cer``.
         """
         values = {**self.counts.to_json(), "loss": self.loss, **self.computed}
-        if self.second is not None:
-            for metric in ("wer", "cer"):
-                values[f"{self.second.name}_{metric}"] = getattr(
-                    self.second.counts, metric
-                )
+        second = self.second
+        if second is not None:
+            values[f"{second.name}_wer"] = second.counts.wer
+            values[f"{second.name}_cer"] = second.counts.cer
 
         return values
 
@@ -64,16 +69,18 @@ class EvaluationResult:
         A second decoder's hypothesis comes last, under the decoder's name.
         """
         second = self.second
-        others = second.hypotheses if second else [None] * len(self.hypotheses)
         lines = []
-        for utterance, hypothesis, other in zip(
-            self.utterances, self.hypotheses, others, strict=True
-        ):
+
+        for number, utterance in enumerate(self.utterances):
             line = hypothesis_line(
-                utterance.id, utterance.text, hypothesis, utterance.speaker
+                utterance.id,
+                utterance.text,
+                self.hypotheses[number],
+                utterance.speaker,
             )
-            if second:
-                line[second.name] = other.text
+            if second is not None:
+                line[second.name] = second.hypotheses[number].text
+
             lines.append(line)
 
         write_lines(path, lines)
@@ -82,6 +89,14 @@ class EvaluationResult:
 def hypothesis_line(
     utterance_id: str, reference: str, hypothesis: Hypothesis, speaker: str = ""
 ) -> dict[str, Any]:
+    """Returns an utterance's line in a file of hypotheses, as a dict.
+
+    Args:
+        utterance_id: names the utterance.
+        reference: its transcript.
+        hypothesis: what the decoder wrote, with its score.
+        speaker: "" if unknown.
+    """
     return {
         "id": utterance_id,
         "reference": reference,
@@ -92,7 +107,14 @@ def hypothesis_line(
 
 
 def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Writes an evaluation's hypotheses, one JSON object per line."""
+    """Writes an evaluation's hypotheses, one JSON object per line.
+
+    The file is written whole or not at all.
+
+    Args:
+        path: of the file; its folder is made if it is missing.
+        lines: from `hypothesis_line`.
+    """
     make_folder(path.parent)
     with whole_file(path) as file:
         for line in lines:
@@ -101,8 +123,9 @@ def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class SecondResult:
-    """A second decoder's transcripts, in the order of the utterances, and its seconds
-    of work.
+    """A second decoder's transcripts, in the order of the utterances.
+
+    ``worked_s`` is its seconds of work.
     """
 
     name: str
@@ -113,9 +136,12 @@ class SecondResult:
 
 @dataclass(frozen=True)
 class _Decoded:
+    """A decoded batch: the hypotheses of both decoders, and their seconds of work."""
+
+    positions: list[int]  # of the utterances in the split
     hypotheses: list[Hypothesis]
     worked_s: float
-    second: list[Hypothesis]
+    second: list[Hypothesis]  # empty without a second decoder
     second_worked_s: float
 
 
@@ -123,35 +149,33 @@ class _Decoded:
 class PendingEvaluation:
     """An evaluation whose forward passes are done; the decoder may still be at work."""
 
-    # Positions of the utterances, and their decoding.
-    batches: list[tuple[list[int], Future]]
+    batches: list[Future[_Decoded]]
     losses: np.ndarray  # (utterances,)
-    score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult]
+    score: Callable[[list[_Decoded], np.ndarray], EvaluationResult]
     _result: tuple[EvaluationResult, float] | None = None
 
     def done(self) -> bool:
-        return all(future.done() for _, future in self.batches)
+        """Whether the decoder is done, too."""
+        return all(batch.done() for batch in self.batches)
 
     def result(self) -> tuple[EvaluationResult, float]:
-        """Waits for the decoders; returns the result and the first decoder's seconds of
-        work.
-        """
+        """Waits for the decoders; returns the result and the first one's seconds of work."""
         if self._result is None:
-            batches = [
-                (positions, future.result()) for positions, future in self.batches
-            ]
-            worked_s = sum(decoded.worked_s for _, decoded in batches)
-            self._result = self.score(batches, self.losses), worked_s
+            batches = [batch.result() for batch in self.batches]
+            self._result = (
+                self.score(batches, self.losses),
+                sum(batch.worked_s for batch in batches),
+            )
 
         return self._result
 
 
 def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Callable:
-    """Returns a function that computes ``forward`` of a batch on all devices of this process.
+    """Returns a function that computes ``forward`` on all devices of this process.
 
     ``forward`` maps tensors whose first axis is the batch to tensors ``(batch, ...)``.
-    Each device takes equally many rows; the last ones compute the batch's last row
-    again if need be.
+    Each device takes equally many rows; if they don't divide equally, the last devices
+    compute the batch's last row again.
     """
     devices = strategy.num_replicas_in_sync
     if devices == 1 or not isinstance(strategy, tf.distribute.MirroredStrategy):
@@ -159,14 +183,16 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
 
     def on_devices(batch: Any) -> Any:
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-        share = -(-rows // devices)
+        share = -(-rows // devices)  # rounded up
 
         def of_replica() -> Any:
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
             own_rows = tf.minimum(number * share + tf.range(share), rows - 1)
-            return forward(
-                tf.nest.map_structure(lambda value: tf.gather(value, own_rows), batch)
+            own_batch = tf.nest.map_structure(
+                lambda value: tf.gather(value, own_rows), batch
             )
+
+            return forward(own_batch)
 
         def joined(value: Any) -> tf.Tensor:
             return tf.concat(strategy.experimental_local_results(value), axis=0)[:rows]
@@ -179,10 +205,16 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    All devices of the model's strategy share each batch. ``second`` is the name of a
-    second decoder, and the decoder. Each of the ``workers`` evaluates different shards,
-    and all get the whole result. ``middle`` gives decoders the middle layer's
-    log-probabilities too, which `MiddleRescoring` needs.
+    All devices of the model's strategy share each batch.
+
+    Args:
+        model: evaluated with the weights that it has when an evaluation starts.
+        source: the split's batches.
+        decoder: whose hypotheses and rates count.
+        second: the name of a second decoder, and the decoder.
+        workers: evaluate different shards each; all get the whole result.
+        middle: whether decoders get the middle layer's log-probabilities too, which
+            `MiddleRescoring` needs.
     """
 
     def __init__(
@@ -195,24 +227,26 @@ class Evaluator:
         middle: bool = False,
     ):
         self._workers = workers or Workers()
-        share = Share(self._workers.rank, self._workers.count) if workers else None
         self._source = source
         self._decoder = decoder
         self._second = second
-        self._batches = source.evaluation(share)
+        # Filled by the first evaluation of a small split.
         self._kept: list[Batch] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
-        def forward(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        self._batches = source.evaluation(
+            Share(workers.rank, workers.count) if workers else None
+        )
+
+        def forward(batch: Batch) -> tuple[tf.Tensor, ...]:
             losses, *logits = model.utterance_losses(
                 batch, training=False, middle=middle
             )
             lengths = model.output_lengths(batch["feature_lengths"])
-            return (
-                tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1),
-                lengths,
-                losses,
-            )
+            # Along the classes: the last layer's, then the middle layer's.
+            log_probs = tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1)
+
+            return log_probs, lengths, losses
 
         self._forward = tf.function(
             on_all_devices(model.distribute_strategy, forward),
@@ -222,31 +256,35 @@ class Evaluator:
 
     @property
     def traces(self) -> int:
+        """How often the forward pass was traced so far."""
         return self._forward.experimental_get_tracing_count()
 
     def start(self, advance: Callable[[int], None] | None = None) -> PendingEvaluation:
-        """Runs the forward passes of the whole split, while a thread decodes their outputs.
+        """Runs the forward passes of the whole split, while a thread decodes.
 
-        ``advance`` is called with each batch's number of utterances once they are
+        ``advance`` is called with each batch's number of utterances, once they are
         decoded.
         """
         batches = []
         losses = []
+
         for positions, log_probs, lengths, loss in self.forward_passes():
-            decoding = self._thread.submit(self._decode, log_probs, lengths)
-            batches.append((positions.tolist(), decoding))
+            decoding = self._thread.submit(self._decode, positions, log_probs, lengths)
+            batches.append(decoding)
+            losses.append(loss)
+
             if advance is not None:
                 count = len(positions)
                 decoding.add_done_callback(lambda _, count=count: advance(count))
 
-            losses.append(loss)
-
-        none = np.zeros(0, np.float32)  # of a worker that has no shard
-        return PendingEvaluation(batches, np.concatenate(losses or [none]), self._score)
+        # A worker may have no shard.
+        return PendingEvaluation(
+            batches, np.concatenate(losses or [np.zeros(0, np.float32)]), self._score
+        )
 
     def forward_passes(
         self,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    ) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields the model's outputs for each batch of the split.
 
         These are the utterances' positions in the split ``(batch,)``, float32
@@ -254,27 +292,30 @@ class Evaluator:
         CTC losses ``(batch,)``.
         """
         for batch in self._read():
-            log_probs, lengths, loss = (
-                tensor.numpy() for tensor in self._forward(batch)
+            log_probs, lengths, loss = self._forward(batch)
+            yield (
+                batch["positions"].numpy(),
+                log_probs.numpy(),
+                lengths.numpy(),
+                loss.numpy(),
             )
-            yield batch["positions"].numpy(), log_probs, lengths, loss
 
     def _read(self) -> Iterator[Batch]:
-        """Yields the split's batches, which stay in memory if they take at most
-        `_KEPT_BYTES`.
-        """
+        """Yields the split's batches, which stay in memory if they are small."""
         if self._kept:
             yield from self._kept
             return
 
         num_features = self._batches.element_spec["features"].shape[-1]
-        is_small = (
-            4 * num_features * int(self._source.split.frames.sum()) <= _KEPT_BYTES
-        )
+        # Features are float32, of four bytes.
+        frames = int(self._source.split.frames.sum())
+        is_small = 4 * num_features * frames <= _KEPT_BYTES
         kept_batches = []
+
         for batch in Reading(self._batches, self._source.split):
             if is_small:
                 kept_batches.append(batch)
+
             yield batch
 
         self._kept = kept_batches
@@ -282,83 +323,104 @@ class Evaluator:
     def evaluate(
         self, advance: Callable[[int], None] | None = None
     ) -> EvaluationResult:
-        """Scores every utterance of the split; raises RunError unless each was scored once."""
-        return self.start(advance).result()[0]
+        """Scores every utterance of the split.
+
+        ``advance`` is that of `start`. Raises RunError unless each was scored once.
+        """
+        result, _ = self.start(advance).result()
+        return result
 
     def close(self) -> None:
+        """Ends the thread; batches that it has not begun are not decoded."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> _Decoded:
+    def _decode(
+        self, positions: np.ndarray, log_probs: np.ndarray, lengths: np.ndarray
+    ) -> _Decoded:
         began = time.perf_counter()
         hypotheses = self._decoder.decode(log_probs, lengths)
         decoded = time.perf_counter()
-        second = self._second[1].decode(log_probs, lengths) if self._second else []
+
+        second = []
+        if self._second is not None:
+            _, decoder = self._second
+            second = decoder.decode(log_probs, lengths)
+
         return _Decoded(
-            hypotheses, decoded - began, second, time.perf_counter() - decoded
+            positions=positions.tolist(),
+            hypotheses=hypotheses,
+            worked_s=decoded - began,
+            second=second,
+            second_worked_s=time.perf_counter() - decoded,
         )
 
-    def _score(
-        self, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
-    ) -> EvaluationResult:
+    def _score(self, batches: list[_Decoded], losses: np.ndarray) -> EvaluationResult:
+        """Returns the result of an evaluation, with the batches of all workers."""
         if self._workers.count > 1:
-            batches, losses = _brought_together(self._workers, batches, losses)
-        loss = float(np.mean(losses))
+            batches, losses = _from_all_workers(self._workers, batches, losses)
+
         utterances = self._source.split.utterances
         expected = {utterance.position for utterance in utterances}
-        where = [position for positions, _ in batches for position in positions]
-        if set(where) != expected or len(where) != len(expected):
+        scored = [position for batch in batches for position in batch.positions]
+        if set(scored) != expected or len(scored) != len(expected):
             raise RunError(
                 f"An evaluation must score each of the split's {len(expected)} utterances once. "
-                f"Received: {len(where)} from {self._source.split.folder}. Its shards do not match "
-                "its index: run tfasr prepare into an empty --shard_dir."
+                f"Received: {len(scored)} from {self._source.split.folder}. Its shards do not "
+                "match its index: run tfasr prepare into an empty --shard_dir."
             )
 
+        def in_order(decoded: Iterable[Hypothesis]) -> list[Hypothesis]:
+            """Returns hypotheses in the order of the split's utterances."""
+            by_position = dict(zip(scored, decoded, strict=True))
+            return [by_position[utterance.position] for utterance in utterances]
+
         references = [utterance.text for utterance in utterances]
+        hypotheses = in_order(h for batch in batches for h in batch.hypotheses)
+        texts = [hypothesis.text for hypothesis in hypotheses]
 
-        def scored(
-            decoded: Iterable[Hypothesis],
-        ) -> tuple[ErrorCounts, list[Hypothesis]]:
-            by_position = dict(zip(where, decoded, strict=True))
-            ordered = [by_position[utterance.position] for utterance in utterances]
-            return count_errors(
-                references, [hypothesis.text for hypothesis in ordered]
-            ), ordered
-
-        counts, ordered = scored(
-            h for _, decoded in batches for h in decoded.hypotheses
-        )
         second = None
-        if self._second:
-            other = scored(h for _, decoded in batches for h in decoded.second)
-            worked_s = sum(decoded.second_worked_s for _, decoded in batches)
-            second = SecondResult(self._second[0], *other, worked_s)
+        if self._second is not None:
+            name, _ = self._second
+            others = in_order(h for batch in batches for h in batch.second)
+            second = SecondResult(
+                name=name,
+                counts=count_errors(references, [other.text for other in others]),
+                hypotheses=others,
+                worked_s=sum(batch.second_worked_s for batch in batches),
+            )
 
-        computed = compute_metrics(
-            references, [hypothesis.text for hypothesis in ordered]
+        return EvaluationResult(
+            counts=count_errors(references, texts),
+            loss=float(np.mean(losses)),
+            utterances=utterances,
+            hypotheses=hypotheses,
+            second=second,
+            computed=compute_metrics(references, texts),
         )
-        return EvaluationResult(counts, loss, utterances, ordered, second, computed)
 
 
-def _brought_together(
-    workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
-) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
-    shared = [
-        (positions, dataclasses.asdict(decoded)) for positions, decoded in batches
-    ]
-    answers = workers.gather({"batches": shared, "losses": losses.tolist()})
-
-    def decoded(values: dict) -> _Decoded:
-        texts = {
-            name: [Hypothesis(**h) for h in values[name]]
-            for name in ("hypotheses", "second")
+def _from_all_workers(
+    workers: Workers, batches: list[_Decoded], losses: np.ndarray
+) -> tuple[list[_Decoded], np.ndarray]:
+    """Returns all workers' batches and losses ``(utterances,)``, on each of them."""
+    answers = workers.gather(
+        {
+            "batches": [dataclasses.asdict(batch) for batch in batches],
+            "losses": losses.tolist(),
         }
-        return _Decoded(**{**values, **texts})
+    )
 
-    of_all = [
-        (where, decoded(values)) for a in answers for where, values in a["batches"]
+    def decoded(content: dict[str, Any]) -> _Decoded:
+        for name in ("hypotheses", "second"):
+            content[name] = [Hypothesis(**values) for values in content[name]]
+
+        return _Decoded(**content)
+
+    all_batches = [
+        decoded(content) for answer in answers for content in answer["batches"]
     ]
     all_losses = [loss for answer in answers for loss in answer["losses"]]
-    return of_all, np.asarray(all_losses, np.float32)
+    return all_batches, np.asarray(all_losses, np.float32)
 
 
 def make_evaluator(
@@ -369,13 +431,20 @@ def make_evaluator(
     lexicon: Sequence[str],
     workers: Workers | None = None,
 ) -> Evaluator:
-    second = experiment.second_decoder
-    return Evaluator(
-        model,
-        source,
-        make_decoder(experiment.decoder, alphabet, lexicon),
-        None
-        if second is None
-        else (second.name, make_decoder(second, alphabet, lexicon)),
-        workers,
-    )
+    """Returns the evaluator of a split, with the decoders of an experiment.
+
+    Args:
+        experiment: the configs.
+        model: to be evaluated.
+        source: the split's batches.
+        alphabet: of the model's output.
+        lexicon: the words that word beam search may write; [] for other decoders.
+        workers: share the split, see `Evaluator`.
+    """
+    decoder = make_decoder(experiment.decoder, alphabet, lexicon)
+    second = None
+    second_config = experiment.second_decoder
+    if second_config is not None:
+        second = (second_config.name, make_decoder(second_config, alphabet, lexicon))
+
+    return Evaluator(model, source, decoder, second, workers)

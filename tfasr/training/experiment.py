@@ -1,4 +1,12 @@
-"""The configs of an experiment, which are saved with its run."""
+"""The configs of an experiment, which are saved with its run.
+
+An `Experiment` holds all settings of a run: one config for each of features, batches,
+augmentation, model, decoder, and training (`TrainingConfig`). gin files fill it
+(`tfasr.training.from_gin`), and the run's ``experiment.json`` keeps it.
+
+`is_closed` compares an experiment with the paper's recipe. Which settings count is
+written down in `tfasr.training.decisions`.
+"""
 
 import dataclasses
 import json
@@ -20,6 +28,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import (
     config_class,
     require,
+    require_numbers,
     require_precision,
     require_within,
     to_json,
@@ -38,12 +47,19 @@ from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import WINDOW
 
+# A device of this machine, by kind and number.
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
-_MOST = 2**31 - 1  # epochs, steps and the like
+# The largest number of epochs, steps and the like: that of a 32-bit integer.
+_MOST = 2**31 - 1
 
 
 def zeiler_adadelta() -> keras.optimizers.Optimizer:
-    """AdaDelta as published, learning rate 1; Keras's own default of 0.001 hardly learns."""
+    """Makes AdaDelta as published, with a learning rate of 1.
+
+    Keras's default of 0.001 hardly learns.
+
+    Source: M. Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    """
     return keras.optimizers.Adadelta(learning_rate=1.0)
 
 
@@ -203,8 +219,9 @@ class TrainingConfig:
 
     @property
     def replicas(self) -> int:
-        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced
-        a 0.
+        """``num_replicas``, with 1 in place of 0.
+
+        `tfasr.training.build.on_devices` replaces a 0 before a run is built.
         """
         return max(self.num_replicas, 1)
 
@@ -214,58 +231,90 @@ class TrainingConfig:
         return 2 if self.consistency_weight else 1
 
     def check(self) -> None:
+        """Raises ValueError for a value out of range, or values that exclude each other."""
         require_precision(self, "precision", trained())
-        at_least_1 = "epochs checkpoint_every_steps keep_checkpoints target_window"
-        more = ("gradient_accumulation_steps", "exchange_every_steps")
-        for name in (*at_least_1.split(), *more):
-            require_within(self, 1, **{name: _MOST})
-        require_within(self, 1, evaluations_per_epoch=1000)
+        require_within(
+            self,
+            1,
+            epochs=_MOST,
+            checkpoint_every_steps=_MOST,
+            keep_checkpoints=_MOST,
+            target_window=_MOST,
+            gradient_accumulation_steps=_MOST,
+            exchange_every_steps=_MOST,
+            evaluations_per_epoch=1000,
+        )
         require_within(self, 0, num_replicas=_MOST)
-        at_least_0 = "seed sentences_every_steps batch_norm_window_utterances"
-        more = ("averaged_statistics_utterances", "evaluation_utterances")
-        for name in (*at_least_0.split(), *more):
-            require(getattr(self, name) >= 0, self, name, "at least 0")
+        require_numbers(
+            self,
+            "seed",
+            "sentences_every_steps",
+            "batch_norm_window_utterances",
+            "averaged_statistics_utterances",
+            "evaluation_utterances",
+            zero=True,
+        )
+
         # A model gives its layers the seeds from 1000 times this number on: 64 bits
         # must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
-        within = 0 <= self.intermediate_loss_weight < 1
-        require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
-        weighted = (
-            self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
-        )
+        self._check_losses()
+        self._check_evaluation()
+        self._check_targets()
+
+    def _check_losses(self) -> None:
+        weight = self.intermediate_loss_weight
+        require(0 <= weight < 1, self, "intermediate_loss_weight", "in 0..1, below 1")
         require(
-            weighted, self, "intermediate_labels", "same without an intermediate loss"
+            weight > 0 or self.intermediate_labels == "same",
+            self,
+            "intermediate_labels",
+            "same without an intermediate loss",
         )
-        within = 0 <= self.consistency_weight < math.inf
-        require(within, self, "consistency_weight", "at least 0, and finite")
+
+        require(
+            0 <= self.consistency_weight < math.inf,
+            self,
+            "consistency_weight",
+            "at least 0, and finite",
+        )
+
+    def _check_evaluation(self) -> None:
+        is_decoder = not self.second_decoder or self.second_decoder in DECODERS
+        rule = f'"" or a known decoder: {DECODERS.listed()}'
+        require(is_decoder, self, "second_decoder", rule)
+
+        require(
+            all(_DEVICE.fullmatch(name) for name in self.evaluation_devices),
+            self,
+            "evaluation_devices",
+            'names such as "cpu:3" or "gpu:1"',
+        )
+
+        beside = self.evaluation_placement == "beside"
+        used = beside or not self.evaluation_devices
+        rule = 'empty unless the placement is "beside"'
+        require(used, self, "evaluation_devices", rule)
+
+        overlaps_twice = beside and self.overlap_evaluation
+        rule = (
+            'False where the placement is "beside", which overlaps all of an evaluation'
+        )
+        require(not overlaps_twice, self, "overlap_evaluation", rule)
+
+    def _check_targets(self) -> None:
         for name in ("give_up_after_hours", "stop_after_hours"):
             require(
                 0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit"
             )
-        of_targets = bool(self.targets) or not self.give_up_after_hours
-        require(of_targets, self, "targets", "set, as give_up_after_hours needs them")
-        is_decoder = not self.second_decoder or self.second_decoder in DECODERS
+
         require(
-            is_decoder,
+            self.targets or not self.give_up_after_hours,
             self,
-            "second_decoder",
-            f'"" or a known decoder: {DECODERS.listed()}',
+            "targets",
+            "set, as give_up_after_hours needs them",
         )
-        named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
-        require(named, self, "evaluation_devices", 'names such as "cpu:3" or "gpu:1"')
-        beside = self.evaluation_placement == "beside"
-        unused = bool(self.evaluation_devices) and not beside
-        require(
-            not unused,
-            self,
-            "evaluation_devices",
-            'empty unless the placement is "beside"',
-        )
-        overlaps = beside and self.overlap_evaluation
-        message = (
-            'False where the placement is "beside", which overlaps all of an evaluation'
-        )
-        require(not overlaps, self, "overlap_evaluation", message)
+
         possible = all(_is_possible(metric, value) for metric, value in self.targets)
         rule = "pairs of a metric and a value, which for a rate is a fraction in 0..1"
         require(possible, self, "targets", rule)
@@ -275,16 +324,24 @@ class TrainingConfig:
         """Whether a cluster's workers take steps by themselves between exchanges."""
         if self.exchange == "local":
             return self.exchange_every_steps > 1
+
         return self.exchange == "asynchronous"
 
 
 def _is_possible(metric: str, value: float) -> bool:
-    # Whether the metric exists is checked before training: reading a run needs no
-    # plug-in for it.
-    return math.isfinite(value) and (not metric_named(metric).rate or 0 <= value <= 1)
+    """Whether a target's value can be reached, as far as its metric is known.
+
+    Whether the metric exists is checked before training: reading a run needs no plug-in
+    for it.
+    """
+    if not math.isfinite(value):
+        return False
+
+    return not metric_named(metric).rate or 0 <= value <= 1
 
 
 def default_model() -> RecogniserConfig:
+    """Returns the config of the model that is trained unless gin names another one."""
     return MODELS[ModelConfig().name]()
 
 
@@ -299,12 +356,13 @@ class Experiment:
     Table 2's.
     """
 
-    features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
+    # What a frame holds.
+    features: FeatureConfig = field(default_factory=FeatureConfig)
     # How batches are made.
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
-    # in training
+    # How training features are changed at random.
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    # Of a class in `MODELS`.
+    # From features to probabilities; of a class in `MODELS`.
     model: RecogniserConfig = field(default_factory=default_model)
     # From probabilities to text.
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
@@ -312,34 +370,40 @@ class Experiment:
 
     @property
     def second_decoder(self) -> DecoderConfig | None:
+        """The config of the second decoder of evaluations, or None."""
         name = self.training.second_decoder
         return dataclasses.replace(self.decoder, name=name) if name else None
 
     @property
     def evaluated_utterances(self) -> int:
-        """Utterances that a device evaluates at a time: twice those that it trains on
-        at a time.
+        """Utterances that a device evaluates at a time: twice those that it trains on.
 
         Larger batches are faster, and fit: without gradients, a step keeps less of each
         utterance.
         """
         training = self.training
         parts = training.replicas * training.gradient_accumulation_steps
-        return 2 * -(-max(self.pipeline.batch_sizes) // parts)
+        return 2 * math.ceil(max(self.pipeline.batch_sizes) / parts)
 
     def to_json(self) -> dict:
-        """Returns the configs as JSON, with the optimizer's settings and the model's name."""
+        """Returns the configs as JSON.
+
+        The optimizer is given with its settings, and the model with its name and
+        module.
+        """
         content = {
-            f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)
+            group.name: to_json(getattr(self, group.name))
+            for group in dataclasses.fields(self)
         }
         content["recogniser"] = model_source(self.model)
-        optimizer = self.training.optimizer().get_config()
-        content["training"]["optimizer"] = json.loads(
-            json.dumps(optimizer, default=str)
-        )
+        # What JSON doesn't know, such as NumPy's numbers, is written as text.
+        optimizer = json.dumps(self.training.optimizer().get_config(), default=str)
+        content["training"]["optimizer"] = json.loads(optimizer)
+
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
+        """Writes the configs and the alphabet into a run's folder."""
         write_whole(
             run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n"
         )
@@ -360,6 +424,7 @@ class Experiment:
 
         remedy = "Copy it from where the run was: it holds the configuration."
         content = read_object(path, remedy, ("training",))
+
         try:
             return cls.from_json(content)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -372,13 +437,25 @@ class Experiment:
         """Reads what `to_json` returned; the optimizer stays the default."""
         content = {name: dict(group) for name, group in content.items()}
         del content["training"]["optimizer"]
+
         model = model_from_json(content.pop("recogniser"), content.pop("model"))
-        classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
+        classes = {
+            group.name: group.default_factory for group in dataclasses.fields(cls)
+        }
         configs = {name: classes[name](**values) for name, values in content.items()}
+
         return cls(model=model, **configs)
 
 
+# The division of a run, among the facts that must be equal for runs to be ranked.
 CLOSED = "closed: the paper's features, model and optimizer"
+
+# The sizes of ``paper_demo.gin``. The longest of its utterances has 238 frames.
+_DEMO_MODEL = {"conv_filters": 128, "num_lstm_layers": 2, "lstm_units": 128}
+_DEMO_FRAMES = 240
+
+# In place of a setting that a config doesn't have.
+_ABSENT = object()
 
 
 def paper_recipe() -> Experiment:
@@ -398,13 +475,16 @@ def paper_recipe() -> Experiment:
 
 
 def open_settings(experiment: Experiment) -> list[str]:
-    """Names the settings in which an experiment differs from the closed division's recipe."""
+    """Names the settings in which an experiment differs from the closed division's.
+
+    An example is "training.optimizer".
+    """
     paper = paper_recipe()
     different = []
+
     for group in dataclasses.fields(Experiment):
-        ours, theirs = (
-            _recipe(getattr(one, group.name)) for one in (experiment, paper)
-        )
+        ours = _recipe(getattr(experiment, group.name))
+        theirs = _recipe(getattr(paper, group.name))
         different += [
             f"{group.name}.{name}"
             for name in {**theirs, **ours}
@@ -415,7 +495,7 @@ def open_settings(experiment: Experiment) -> list[str]:
 
 
 def is_closed(experiment: Experiment) -> bool:
-    """Whether the paper's recipe is trained, so that only the machines make times differ.
+    """Whether the paper's recipe is trained, so that times differ only by machines.
 
     What `tfasr.training.decisions` calls the recipe must have the paper's value:
     features, padding, model with its dropout, AdaDelta as published without a schedule,
@@ -441,34 +521,33 @@ def in_closed_division(experiment: Experiment) -> bool:
 def at_demo_size(experiment: Experiment) -> bool:
     """Whether model and padding have the sizes of ``paper_demo.gin``."""
     sizes = {name: getattr(experiment.model, name, None) for name in _DEMO_MODEL}
+
     return sizes == _DEMO_MODEL and experiment.pipeline.max_frames == _DEMO_FRAMES
 
 
-_DEMO_MODEL = {"conv_filters": 128, "num_lstm_layers": 2, "lstm_units": 128}
-_DEMO_FRAMES = 240  # the longest of the generated utterances has 238
-
-
 def _at_papers_size(experiment: Experiment) -> Experiment:
+    """Gives an experiment of the demo's size the paper's; others stay as they are."""
     if not at_demo_size(experiment):
         return experiment
+
     paper = paper_recipe()
+
     sizes = {name: getattr(paper.model, name) for name in _DEMO_MODEL}
     model = dataclasses.replace(experiment.model, **sizes)
     pipeline = dataclasses.replace(
         experiment.pipeline, max_frames=paper.pipeline.max_frames
     )
+
     return dataclasses.replace(experiment, model=model, pipeline=pipeline)
 
 
-_ABSENT = object()
-
-
 def _recipe(config: object) -> dict[str, object]:
+    """Returns the values of a config that belong to the recipe."""
     values = settings_that_decide(config, Decides.RECIPE)
     if isinstance(config, TrainingConfig):
         values["optimizer"] = _update_rule(config.optimizer())
-        # Without an optimizer that averages weights, which the paper's isn't, these do
-        # nothing.
+        # They do nothing without an optimizer that averages weights, which the paper's
+        # isn't.
         del values["evaluate_averaged"], values["averaged_statistics_utterances"]
 
     values["class"] = type(config)
@@ -476,6 +555,7 @@ def _recipe(config: object) -> dict[str, object]:
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:
+    """Returns an optimizer's class and settings, without its name."""
     config = keras.optimizers.serialize(optimizer)["config"]
     del config["name"]
     return {"class": type(optimizer).__name__, **config}

@@ -1,4 +1,8 @@
-"""Logs that a run's scalars can go to while it trains: TensorBoard, MLflow, W&B, your own."""
+"""Logs that a run's scalars can go to while it trains: TensorBoard, MLflow, W&B, your own.
+
+`tfasr.training.hooks.record.ScalarLog` writes to the logs that ``--log_to`` names. The
+run's ledger has all of these numbers too, so a log that fails costs no measurement.
+"""
 
 import importlib
 import math
@@ -17,20 +21,26 @@ from tfasr.kit.registry import Registry
 
 
 class Log(Protocol):
-    """A destination of scalars; its class is called with the run's folder and its
-    ledger's events.
+    """A destination of scalars, such as a TensorBoard file.
 
+    Its class is called with the run's folder and the events that its ledger has so far.
     An attribute ``package`` may name a package that must be installed for it.
     """
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Writes values of an optimizer step; ``useful_s``: the run's seconds without
-        lost work.
+        """Writes the values of an optimizer step.
+
+        Args:
+            scalars: values by name, such as "train/loss".
+            step: the optimizer's updates so far.
+            useful_s: seconds since the creation of the model, with lost work, without
+                the time between sessions.
         """
 
     def flush(self) -> None:
-        """Makes written values survive a crash; may do nothing if `write` sends them at
-        once.
+        """Makes written values survive a crash.
+
+        It may do nothing if `write` sends them at once.
         """
 
     def close(self) -> None:
@@ -38,6 +48,7 @@ class Log(Protocol):
 
 
 def _check(cls: type) -> None:
+    """Raises TypeError for a class that can't be a log."""
     lacking = [
         name
         for name in ("write", "flush", "close")
@@ -47,9 +58,14 @@ def _check(cls: type) -> None:
         raise TypeError(f"it must be a class with the methods {', '.join(lacking)}.")
 
 
-_CLASSES = {"tensorboard": "TensorBoardLog", "mlflow": "MlflowLog", "wandb": "WandbLog"}
 LOGS: Registry[type] = Registry(
-    "log", {name: f"{__name__}:{cls}" for name, cls in _CLASSES.items()}, check=_check
+    "log",
+    {
+        "tensorboard": f"{__name__}:TensorBoardLog",
+        "mlflow": f"{__name__}:MlflowLog",
+        "wandb": f"{__name__}:WandbLog",
+    },
+    check=_check,
 )
 """Classes of logs by name, as ``tfasr train --log_to`` takes them; see `Log`."""
 
@@ -72,6 +88,7 @@ def check_logs(names: Sequence[str]) -> None:
             raise UsageError(
                 f"A log must be one of {sorted(LOGS)}. Received: {name!r}."
             )
+
         package = getattr(LOGS[name], "package", None)
         if package is not None:
             required(package)
@@ -80,6 +97,10 @@ def check_logs(names: Sequence[str]) -> None:
 def open_logs(
     names: Sequence[str], run_dir: Path, events: Sequence[dict[str, Any]]
 ) -> list[Log]:
+    """Opens logs of a run by their names, each once.
+
+    ``events`` are those that the run's ledger has so far.
+    """
     return [LOGS.call(name, run_dir, events) for name in dict.fromkeys(names)]
 
 
@@ -108,6 +129,7 @@ class MlflowLog(Log):
         self._mlflow.end_run()
 
 
+# Where TensorBoard's files are, in the run's folder, and how TensorBoard knows them.
 FOLDER = "tensorboard"
 _PATTERN = "events.out.tfevents.*"
 
@@ -121,17 +143,21 @@ class TensorBoardLog:
     """
 
     def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
-        # Imported here: `tfasr train --help` lists the logs without NumPy.
+        # Imported here, so that `tfasr train --help` lists the logs without NumPy.
         from tfasr.ledger.timeline import Timeline
+
+        # What earlier sessions wrote counts up to the work that this one repeats.
 
         kept_until_s = math.inf
         kept_step = 0
+
         for lost in Timeline(events).lost[-1:]:
             kept_until_s = events[lost.start]["time_ms"] / 1000
             kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
 
         self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s, kept_step)
         self._seconds = _EventFile(run_dir / FOLDER / "useful_seconds", kept_until_s)
+        # The second that is being filled, and its values so far, by scalar.
         self._second = 0
         self._values: dict[str, list[float]] = {}
 
@@ -154,40 +180,38 @@ class TensorBoardLog:
         self._seconds.close()
 
     def _write_second(self) -> None:
-        if self._values:
-            means = {
-                tag: math.fsum(values) / len(values)
-                for tag, values in self._values.items()
-            }
-            self._seconds.write(means, self._second)
+        """Writes the means of the second that is over."""
+        if not self._values:
+            return
 
+        means = {
+            tag: math.fsum(values) / len(values) for tag, values in self._values.items()
+        }
+        self._seconds.write(means, self._second)
         self._values = {}
 
 
 class _EventFile:
-    """An event file that begins with the records of earlier sessions' files, up to a time.
+    """A file of TensorBoard's that replaces those of earlier sessions.
 
-    Steps up to ``kept_step`` stay too: the last one was written after the checkpoint of
-    that step.
+    Args:
+        folder: where it is.
+        kept_until_s: by the wall clock; the earlier files' records up to then stay.
+        kept_step: steps up to this one stay too: the last one was written after the
+            checkpoint of that step.
     """
 
     def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
-        import tensorflow as tf  # here, because `tfasr train --help` lists the logs
+        # Imported here, so that `tfasr train --help` lists the logs without TensorFlow.
+        import tensorflow as tf
 
         folder.mkdir(parents=True, exist_ok=True)
         self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
-        # A process killed here leaves two files with the same records; write each only
-        # once.
-        records = dict.fromkeys(
-            record
-            for path in old
-            for record in _records(path)
-            for event in [self._protos.Event.FromString(record)]
-            for value in event.summary.value[:1]
-            if event.wall_time <= kept_until_s
-            or (value.tag.startswith("train/") and event.step <= kept_step)
-        )
+        # A process killed in here leaves two files with the same records, of which only
+        # one may stay.
+        records = [record for path in old for record in _records(path)]
+
         name = _PATTERN.replace(
             "*", f"{time.time():.6f}.{platform.node()}.{os.getpid()}"
         )
@@ -196,19 +220,25 @@ class _EventFile:
             wall_time=time.time(), file_version="brain.Event:2"
         )
         self._writer.write(version.SerializeToString())
-        for record in records:
-            self._writer.write(record)
+
+        for record in dict.fromkeys(records):
+            if self._stays(record, kept_until_s, kept_step):
+                self._writer.write(record)
+
         self._writer.flush()
+
         for path in old:
             path.unlink()
 
     def write(self, scalars: dict[str, float], step: int) -> None:
+        """Writes the scalars of a step."""
         value = self._protos.Summary.Value
         values = [
             value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()
         ]
-        summary = self._protos.Summary(value=values)
-        event = self._protos.Event(wall_time=time.time(), step=step, summary=summary)
+        event = self._protos.Event(
+            wall_time=time.time(), step=step, summary=self._protos.Summary(value=values)
+        )
         self._writer.write(event.SerializeToString())
 
     def flush(self) -> None:
@@ -217,8 +247,21 @@ class _EventFile:
     def close(self) -> None:
         self._writer.close()
 
+    def _stays(self, record: bytes, kept_until_s: float, kept_step: int) -> bool:
+        """Whether an earlier file's record is no lost work; see the class."""
+        event = self._protos.Event.FromString(record)
+        values = event.summary.value
+        if not values:
+            return False
+
+        if event.wall_time <= kept_until_s:
+            return True
+
+        return values[0].tag.startswith("train/") and event.step <= kept_step
+
 
 def _records(path: Path) -> Iterator[bytes]:
+    """Yields the records of an event file, up to one that was not written to its end."""
     import tensorflow as tf
 
     try:
@@ -228,11 +271,11 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 class WandbLog(Log):
-    """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a
-    chart's axis.
+    """Logs scalars with ``step`` and ``useful_seconds``.
 
-    A resumed run continues the W&B run that it began, known by its name and the time of
-    its first event; steps that were lost and repeated appear there twice.
+    Either can be a chart's axis. A resumed run continues the W&B run that it began,
+    known by its name and the time of its first event; steps that were lost and repeated
+    appear there twice.
     """
 
     package = "wandb"

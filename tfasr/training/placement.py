@@ -1,4 +1,11 @@
-"""Where epochs are evaluated: in the training model, a second model, or another process."""
+"""Where epochs are evaluated: in the training model, a second model, or another process.
+
+The hook `tfasr.training.hooks.evaluate.Evaluate` starts an evaluation through the run's
+`Placement`, and later asks the `PendingScores` that it got for the scores.
+`TrainingConfig.evaluation_placement` chooses between `SharedModel`, `SwappedModel` and
+`OtherProcess`. All three evaluate the same weights and give the same scores; they
+differ in what training waits for, and in memory.
+"""
 
 import contextlib
 import logging
@@ -33,27 +40,35 @@ from tfasr.training.swap import Swap
 from tfasr.training.trained import open_trained
 
 log = logging.getLogger("tfasr")
+
+# After so many deaths of the other process over one checkpoint, the run ends.
 _MOST_DEATHS = 3
 
 
 @dataclass(frozen=True)
 class Devices:
-    """``TrainingConfig.evaluation_devices``; empty ``processors`` mean all, empty
-    ``gpus`` none.
-    """
+    """The devices that ``TrainingConfig.evaluation_devices`` names, by their numbers."""
 
-    processors: tuple[int, ...]
-    gpus: tuple[int, ...]
+    processors: tuple[int, ...]  # empty for all
+    gpus: tuple[int, ...]  # empty for none
 
     def environment(self) -> dict[str, str]:
         """Returns environment variables that show a child process only these GPUs."""
+        if not self.gpus:
+            return {"CUDA_VISIBLE_DEVICES": "-1"}
+
+        # This process may itself see only some GPUs, under other numbers.
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
-        return {"CUDA_VISIBLE_DEVICES": ",".join(names) or "-1"}
+        return {
+            "CUDA_VISIBLE_DEVICES": ",".join(
+                [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
+            )
+        }
 
 
 def named_devices(names: Sequence[str]) -> Devices:
-    numbers: dict[str, tuple[int, ...]] = {"cpu": (), "gpu": ()}
+    """Parses names such as "cpu:3" and "gpu:1"."""
+    numbers = {"cpu": (), "gpu": ()}
     for name in names:
         kind, _, number = name.partition(":")
         numbers[kind] += (int(number),)
@@ -69,19 +84,25 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
     already.
     """
     devices = named_devices(names)
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    missing = [f"cpu:{number}" for number in devices.processors if number not in usable]
+    processors = set()
+    # Not every system lets a process choose its processors.
+    if hasattr(os, "sched_getaffinity"):
+        processors = os.sched_getaffinity(0)
+
     gpus = tf.config.list_physical_devices("GPU") if devices.gpus else []
-    missing += [f"gpu:{number}" for number in devices.gpus if number >= len(gpus)]
+
+    missing = [f"cpu:{n}" for n in devices.processors if n not in processors]
+    missing += [f"gpu:{n}" for n in devices.gpus if n >= len(gpus)]
     if missing:
         raise UsageError(
             "TrainingConfig.evaluation_devices must name devices that this process may use. "
-            f"Received: {list(names)}; {missing} are not among the processors {sorted(usable)} and "
-            f"{len(gpus)} GPUs."
+            f"Received: {list(names)}; {missing} are not among the processors "
+            f"{sorted(processors)} and {len(gpus)} GPUs."
         )
 
     if not devices.gpus:
         return
+
     trained_on = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
     try:
         tf.config.set_visible_devices(trained_on, "GPU")
@@ -96,14 +117,21 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
 Scores = tuple[dict[str, float], Mapping[str, object]]
 
 
+@dataclass
 class PendingScores:
-    """An evaluation, running or finished."""
+    """An evaluation, running or finished.
+
+    Attributes:
+        epoch: that is evaluated, or the point at which a part of one ends.
+        checkpoint: with the weights; None if an earlier session has recorded the scores.
+        waiting: the ledger's interval in which training waits for the scores.
+    """
 
     epoch: float
-    checkpoint: Path | None  # None if an earlier session has recorded the scores
-    waiting: str  # the ledger's interval in which training waits for the scores
+    checkpoint: Path | None
 
     def done(self) -> bool:
+        """Whether `scores` would return at once."""
         raise NotImplementedError
 
     def scores(self) -> Scores:
@@ -118,17 +146,27 @@ class PendingScores:
 
 
 class Placement:
-    most_pending: int = 0  # evaluations under way while training goes on
-    # Whether checkpoints may be saved before the scores come.
+    """A way to evaluate epochs.
+
+    Attributes:
+        most_pending: how many evaluations may be under way while training goes on.
+        outlives_checkpoints: whether checkpoints may be saved before the scores come.
+        traces: how often the forward pass was traced; None if unknown.
+    """
+
+    most_pending: int = 0
     outlives_checkpoints: bool = False
-    traces: int | None = None  # of the forward pass; None if unknown
+    traces: int | None = None
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
-        """Starts to evaluate the current weights, which ``checkpoint`` holds too."""
+        """Starts to evaluate the current weights, which ``checkpoint`` contains too."""
         raise NotImplementedError
 
     def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
-        """Resumes earlier sessions' evaluations of unscored epochs, before the first step."""
+        """Resumes earlier sessions' evaluations, before the first step.
+
+        ``unscored`` are the epochs that were evaluated, but whose scores the run lacks.
+        """
         return []
 
     def close(self) -> None:
@@ -137,8 +175,8 @@ class Placement:
 
 @dataclass
 class DecodingScores(PendingScores):
-    epoch: float
-    checkpoint: Path
+    """An evaluation of which only the decoding is not finished yet."""
+
     pending: PendingEvaluation
     # What a swap left on the devices, see `Swap`.
     memory: Mapping[str, int] | None = None
@@ -149,15 +187,18 @@ class DecodingScores(PendingScores):
 
     def scores(self) -> Scores:
         result, worked_s = self.pending.result()
-        work: dict[str, object] = {"decode_work": round(worked_s, 6)}
+        work = {"decode_work": round(worked_s, 6)}
         if self.memory is not None:
             work["device_memory"] = self.memory
+
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
+
         return result.scores(), work
 
     def write_hypotheses(self, path: Path) -> None:
-        self.pending.result()[0].write_hypotheses(path)
+        result, _ = self.pending.result()
+        result.write_hypotheses(path)
 
 
 @dataclass
@@ -172,11 +213,8 @@ class SharedModel(Placement):
     model: CtcModel
     evaluator: Evaluator
     ledger: Ledger
-    overlap: bool
+    most_pending: int
     averaged: bool = False  # whether checkpoints hold averaged weights
-
-    def __post_init__(self):
-        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
@@ -184,14 +222,17 @@ class SharedModel(Placement):
 
     def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
         with contextlib.ExitStack() as training_weights:
+            # The weights of training come back when the stack is closed.
             if self.averaged:
                 with self.ledger.interval("swap", **evaluation_place(epoch)):
-                    saved = values_kept(model_variables(self.model).values())
-                    training_weights.enter_context(saved)
+                    training_weights.enter_context(
+                        values_kept(model_variables(self.model).values())
+                    )
                     restore_for_use(checkpoint, self.model)
 
             with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
                 pending = self.evaluator.start()
+
             if self.averaged:
                 with self.ledger.interval("swap", **evaluation_place(epoch)):
                     training_weights.close()
@@ -215,15 +256,13 @@ class SwappedModel(Placement):
     swap: Swap
     make_evaluator: Callable[[CtcModel], Evaluator]
     ledger: Ledger
-    overlap: bool
+    most_pending: int
+    # Of the evaluation model; made in the first swap.
     evaluator: Evaluator | None = None
-
-    def __post_init__(self):
-        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self.evaluator.traces if self.evaluator else 0
+        return 0 if self.evaluator is None else self.evaluator.traces
 
     def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
         where = evaluation_place(epoch)
@@ -253,22 +292,33 @@ def evaluate_checkpoints(
 ) -> Iterator[dict[str, Any]]:
     """Evaluates a run's checkpoints one after the other, as its parent process names them.
 
-    It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to
-    write), and yields for each ``epoch``, ``values`` (`EvaluationResult.scores`),
-    ``work`` (seconds by ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so
-    far. No ``processors``: all.
+    It runs in a separate process, and receives dicts with ``epoch``, ``checkpoint``
+    and ``hypotheses`` (the file to write).
+
+    Args:
+        run_dir: the run's folder.
+        processors: to run on; empty for all.
+
+    Yields:
+        For each checkpoint its ``epoch``, ``values`` (`EvaluationResult.scores`),
+        ``work`` (seconds by ``load_s``, ``forward_s`` and ``decode_s``) and ``traces``
+        so far.
     """
     # Ctrl-C reaches all processes of a terminal; the training decides when this one
     # ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if processors:  # before TensorFlow counts them
+    # Before TensorFlow counts the processors.
+    if processors:
         os.sched_setaffinity(0, set(processors))
-    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+
+    jobs = queue.SimpleQueue()
+    threading.Thread(target=_receive_jobs, args=(jobs,), daemon=True).start()
     load_tensorflow()
     model, evaluator = open_trained(run_dir).validation_evaluator()
+
     while True:
         job = jobs.get()
+
         began = time.perf_counter()
         restore_for_use(job["checkpoint"], model)
         loaded = time.perf_counter()
@@ -276,24 +326,30 @@ def evaluate_checkpoints(
         passed = time.perf_counter()
         result, decode_s = pending.result()
         result.write_hypotheses(job["hypotheses"])
+
+        if result.second is not None:
+            decode_s += result.second.worked_s
+
+        work = {
+            "load_s": round(loaded - began, 6),
+            "forward_s": round(passed - loaded, 6),
+            "decode_s": round(decode_s, 6),
+        }
         yield {
             "epoch": job["epoch"],
             "values": result.scores(),
-            "work": {
-                "load_s": round(loaded - began, 6),
-                "forward_s": round(passed - loaded, 6),
-                "decode_s": round(
-                    decode_s + (result.second.worked_s if result.second else 0), 6
-                ),
-            },
+            "work": work,
             "traces": evaluator.traces,
         }
 
 
-def _listen(jobs: queue.SimpleQueue) -> None:
+def _receive_jobs(jobs: queue.SimpleQueue) -> None:
+    """Passes on what the parent process sends, and ends this process with it."""
     for job in received():
         jobs.put(job)
-    os._exit(0)  # the training has ended, so nobody waits for this evaluation
+
+    # Training has ended, so nobody waits for the evaluation that may be under way.
+    os._exit(0)
 
 
 class OtherProcess(Placement):
@@ -307,6 +363,7 @@ class OtherProcess(Placement):
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """
 
+    # Each keeps a checkpoint on the disk.
     most_pending = 8
     outlives_checkpoints = True
 
@@ -316,58 +373,71 @@ class OtherProcess(Placement):
         self._devices = named_devices(devices)
         self._ledger = ledger
         self._process: Correspondence | None = None
-        self._asked: dict[float, Path] = {}
+        # The checkpoints that the process evaluates, by their epochs.
+        self._sent: dict[float, Path] = {}
+        # What the process has answered, and nobody has asked for yet.
         self._answers: dict[float, dict[str, Any]] = {}
-        self._deaths = 0
+        self._deaths = 0  # over the present checkpoint
 
     def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
         """Starts the process, and has it evaluate what earlier sessions left."""
-        to_score = {self._held(epoch) for epoch in unscored}
+        to_score = {self._kept_checkpoint(epoch) for epoch in unscored}
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
             if path not in to_score:
                 # Its scores are in the checkpoint, or its epoch is trained again.
                 path.unlink()
 
-        pending = [self._left(epoch) for epoch in unscored]
+        pending = [self._resumed(epoch) for epoch in unscored]
         self._start()
         return pending
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
-        held = self._held(epoch)
-        give_second_name(checkpoint, held)
-        self._asked[epoch] = held
+        kept = self._kept_checkpoint(epoch)
+        give_second_name(checkpoint, kept)
+        self._sent[epoch] = kept
         self._send(epoch)
-        return RemoteScores(epoch, held, self)
+
+        return RemoteScores(epoch, kept, self)
 
     def answered(self, epoch: float) -> bool:
-        while epoch not in self._answers and self._take(0):
-            pass
-        return epoch in self._answers
+        """Whether an epoch's scores are known; doesn't wait."""
+        while epoch not in self._answers:
+            if not self._receive(0):
+                return False
+
+        return True
 
     def answer(self, epoch: float) -> dict[str, Any]:
-        """Waits for an epoch's scores; raises RunError if the process keeps dying over
-        them.
+        """Waits for an epoch's scores.
+
+        Raises RunError if the process keeps dying over them.
         """
         while epoch not in self._answers:
-            self._take(None)
+            self._receive(None)
+
         return self._answers.pop(epoch)
 
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
 
-    def _held(self, epoch: float) -> Path:
+    def _kept_checkpoint(self, epoch: float) -> Path:
+        """Returns the second name of a checkpoint, under which it waits for its scores."""
         return (
             self._run_dir
             / CHECKPOINTS_FOLDER
             / f"evaluating-epoch-{epoch_name(epoch)}.npz"
         )
 
-    def _left(self, epoch: float) -> PendingScores:
-        held = self._held(epoch)
-        if held.is_file():
-            self._asked[epoch] = held
-            return RemoteScores(epoch, held, self)
+    def _resumed(self, epoch: float) -> PendingScores:
+        """Returns the evaluation of an epoch that an earlier session began.
+
+        Raises UsageError if neither its checkpoint nor its scores can be found.
+        """
+        kept = self._kept_checkpoint(epoch)
+        if kept.is_file():
+            self._sent[epoch] = kept
+            return RemoteScores(epoch, kept, self)
 
         # Its scores were recorded after the checkpoint from which the run continues,
         # but the weights that they belong to are older than it, so the scores still
@@ -379,19 +449,22 @@ class OtherProcess(Placement):
                 return RemoteScores(epoch, None, self)
 
         raise UsageError(
-            f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
+            f"A run whose evaluations run in parallel must keep {kept} until epoch {epoch} is "
             "scored. It is missing, and the ledger has no scores of that epoch: restore it, or "
             "begin a new run."
         )
 
     def _send(self, epoch: float) -> None:
-        hypotheses = hypotheses_file(self._run_dir, epoch)
-        checkpoint = self._asked[epoch]
-        self._process.send(
-            {"epoch": epoch, "checkpoint": checkpoint, "hypotheses": hypotheses}
-        )
+        """Sends an epoch's checkpoint to the process."""
+        job = {
+            "epoch": epoch,
+            "checkpoint": self._sent[epoch],
+            "hypotheses": hypotheses_file(self._run_dir, epoch),
+        }
+        self._process.send(job)
 
     def _start(self) -> None:
+        """Starts the process, and sends it what it has not evaluated yet."""
         self._process = Correspondence(
             evaluate_checkpoints,
             self._run_dir.resolve(),
@@ -399,10 +472,15 @@ class OtherProcess(Placement):
             environment=self._devices.environment(),
             task="The process that evaluates in parallel with training",
         )
-        for epoch in sorted(self._asked):
+        for epoch in sorted(self._sent):
             self._send(epoch)
 
-    def _take(self, timeout_s: float | None) -> bool:
+    def _receive(self, timeout_s: float | None) -> bool:
+        """Receives the next answer, or starts the process again if it has died.
+
+        Returns whether one of these happened within the time; None waits for as long
+        as it takes.
+        """
         try:
             answer = self._process.next_answer(timeout_s)
         except TimeoutError:
@@ -414,15 +492,19 @@ class OtherProcess(Placement):
         self._deaths = 0
         self.traces = answer["traces"]
         self._answers[answer["epoch"]] = answer
-        del self._asked[answer["epoch"]]
+        del self._sent[answer["epoch"]]
+
         return True
 
     def _begin_again(self, error: ChildError) -> None:
+        """Starts the process again, which has died; RunError if it does so too often."""
         self._deaths += 1
-        epoch = min(self._asked, default=None)
+        epoch = min(self._sent, default=None)
         place = {"epoch_num": None} if epoch is None else evaluation_place(epoch)
-        died = EvaluatorDied(exit_code=error.exit_code, deaths=self._deaths)
-        self._ledger.write(died, **place)
+
+        self._ledger.write(
+            EvaluatorDied(exit_code=error.exit_code, deaths=self._deaths), **place
+        )
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
                 f"The process that evaluates in parallel with training died {self._deaths} times "
@@ -432,6 +514,7 @@ class OtherProcess(Placement):
 
         log.warning("%s It is started again.", error)
         self._process.close()
+        # A cause such as a lack of memory may be over after a moment.
         time.sleep(0.1 * self._deaths)
         self._start()
 
@@ -440,8 +523,6 @@ class OtherProcess(Placement):
 class RemoteScores(PendingScores):
     """An evaluation in the other process, which writes the hypotheses too."""
 
-    epoch: float
-    checkpoint: Path | None  # None if an earlier session recorded the scores already
     process: OtherProcess
     waiting = "eval_wait"
 
@@ -450,7 +531,11 @@ class RemoteScores(PendingScores):
 
     def scores(self) -> Scores:
         answer = self.process.answer(self.epoch)
-        work = {"evaluation_work": answer["work"]} if "work" in answer else {}
+        work = {}
+        # The ledger has the work of scores that an earlier session recorded already.
+        if "work" in answer:
+            work["evaluation_work"] = answer["work"]
+
         return answer["values"], work
 
     def booked(self) -> None:

@@ -14,8 +14,15 @@ import keras
 def states_of(
     optimizer: keras.optimizers.Optimizer, variable: Any, *names: str
 ) -> list[Any]:
-    """Returns the optimizer's states for one weight, one for each name, such as
-    "momentums".
+    """Returns the optimizer's states for one weight.
+
+    Args:
+        optimizer: built.
+        variable: the weight.
+        *names: of the states, such as "momentums".
+
+    Returns:
+        One state for each name; None if the optimizer keeps none for this weight.
     """
     # The public Optimizer.variables has all states, but in an order that differs by
     # class. This can go when all classes publish their lists of states (as Muon does)

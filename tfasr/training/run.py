@@ -1,4 +1,9 @@
-"""A training run in this process: its data, model and current state."""
+"""A training run in this process: its data, model and current state.
+
+A run comes about in two steps, because its folder is claimed between them: `open_run`
+opens and checks the data and settings (`RunData`), and `build` adds the model, the
+training step and the state (`TrainingRun`). `tfasr.training.loop.Loop` then trains it.
+"""
 
 import dataclasses
 import math
@@ -47,17 +52,18 @@ from tfasr.training.warm_start import open_start
 
 @dataclass
 class EpochBatches:
-    """Creates each epoch's iterator, and starts the next epoch's in a thread before an
-    evaluation.
+    """Creates the iterator over each epoch's training batches.
 
-    An epoch's first batch waits for a full shuffle buffer (0.24 s with AN4), so start
-    it early. Starting takes some 0.05 s itself.
+    An epoch's first batch has to wait until the shuffle buffer is full (0.24 s with
+    AN4), and creating the iterator takes some 0.05 s itself. `prefetch` therefore
+    starts the next epoch's in a thread, while the current epoch is evaluated.
     """
 
     source: BatchSource
     training: TrainingConfig
     strategy: tf.distribute.Strategy
     share: Share | None = None  # of each batch; None for all of it
+    # The epoch that is being prefetched, and its iterator.
     _prefetched: tuple[int, Future[Reading]] | None = None
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, "reading")
@@ -65,34 +71,42 @@ class EpochBatches:
 
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
-        if epoch <= self.training.epochs:
-            reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
-            # If an evaluation's iterator ends while one for several devices is being
-            # created, TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39),
-            # so wait.
-            if self.training.replicas > 1:
-                wait([reading])
-            self._prefetched = epoch, reading
+        if epoch > self.training.epochs:
+            return
+
+        reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
+        # If an evaluation's iterator ends while one for several devices is being
+        # created, TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39).
+        if self.training.replicas > 1:
+            wait([reading])
+
+        self._prefetched = epoch, reading
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
         """Starts to read the remaining batches of a state's epoch."""
         prefetched = self._prefetched
         self._prefetched = None
-        if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
-            return prefetched[1].result()
+        if prefetched is not None and state.step_in_epoch == 0:
+            epoch, reading = prefetched
+            if epoch == state.epoch:
+                return reading.result()
+
         return self._reading(state)
 
     def dataset(self, state: TrainingState) -> Any:
-        """Returns the remaining batches of a state's epoch, for all replicas; reads
-        nothing yet.
+        """Returns the dataset of the remaining batches of a state's epoch.
+
+        Its elements are for all replicas. Nothing is read before it is iterated.
         """
         replicas = self.training.replicas
         position = self.training.seed, state.epoch, state.step_in_epoch
         if self.share is not None:
             return self.source.training(*position, share=self.share)
+
         batches = self.source.training(*position, replicas)
         if replicas == 1:
             return batches
+
         return self.strategy.distribute_datasets_from_function(lambda _: batches)
 
     def _reading(self, state: TrainingState) -> Reading:
@@ -100,7 +114,7 @@ class EpochBatches:
 
 
 class NoBatches(EpochBatches):
-    """Yields no batches, for a training step that reads them by itself."""
+    """The batches of a training step that reads them by itself, so none here."""
 
     def prefetch(self, epoch: int) -> None:
         pass
@@ -110,12 +124,18 @@ class NoBatches(EpochBatches):
 
 
 class RunClock:
-    """Counts seconds since the model's creation, except for the time between sessions."""
+    """Counts seconds since the model's creation, except for the time between sessions.
+
+    Args:
+        events: the ledger's, the last of them written in this session.
+    """
 
     def __init__(self, events: Sequence[Event]):
+        # The time of the model's creation, by the monotonic clock of this session.
         self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
 
     def elapsed_s(self) -> float:
+
         return time.monotonic() - self._zero_s
 
 
@@ -139,10 +159,11 @@ class RunData:
 
 @dataclass(eq=False, kw_only=True)
 class TrainingRun(RunData):
-    """The data, model and state of a run; the loop works on it, and hooks are called with it.
+    """The data, model and state of a run in training.
 
-    `build` makes it. Only the loop changes the state; hooks may call `request_stop`. It
-    has many fields because a hook may need any of them.
+    The loop works on it, and every hook is called with it. `build` makes it. Only the
+    loop changes the state; hooks may call `request_stop`. It has many fields because a
+    hook may need any of them.
     """
 
     ledger: Ledger  # of this process
@@ -155,33 +176,36 @@ class TrainingRun(RunData):
     # The weights it began with, as in the ledger.
     started_from: dict[str, Any] | None = None
     clock: RunClock | None = None  # only in the process that writes the run
-    # how the run was extended after it had finished
+    # How the run was extended after it had finished, once for each extension.
     extended: Sequence[dict[str, Any]] = ()
     stop_requested: bool = False
 
     @property
     def part_ended(self) -> float | None:
-        """The point within an epoch, such as 2.5, if a part of it ends there now, else
-        None.
+        """The point within an epoch, such as 2.5, at which a part of it ends now.
+
+        None if no part ends at this step. The last part ends with the epoch itself, so
+        it never counts here.
         """
         state = self.state
         parts = self.training.evaluations_per_epoch
         if parts == 1:
             return None
+
         utterances = len(self.splits["train"].utterances)
         size = self.experiment.pipeline.batch_size(state.epoch)
-        before, now = (
-            min(parts * steps * size // utterances, parts - 1)
-            for steps in (state.step_in_epoch - 1, state.step_in_epoch)
-        )
-        if now <= max(before, 0):
+        steps = state.step_in_epoch
+        ended_before = min(parts * (steps - 1) * size // utterances, parts - 1)
+        ended_now = min(parts * steps * size // utterances, parts - 1)
+        if ended_now <= max(ended_before, 0):
             return None
 
-        return round(state.epoch - 1 + now / parts, 4)
+        return round(state.epoch - 1 + ended_now / parts, 4)
 
     def request_stop(self) -> None:
-        """Ends training after the current step: its epoch is still evaluated, and none
-        follows.
+        """Ends training after the current step.
+
+        Its epoch is still evaluated, and no other follows.
         """
         self.stop_requested = True
 
@@ -189,10 +213,11 @@ class TrainingRun(RunData):
         """Whether training continues with another epoch."""
         if self.state.epoch > self.training.epochs:
             return False
+
         return not self.team.agreed(self.stop_requested)
 
     def advance(self, **changes: Any) -> None:
-        """Replaces fields of the state; for the loop and the evaluations alone."""
+        """Replaces fields of the state. Only the loop and evaluations may call this."""
         self.state = dataclasses.replace(self.state, **changes)
 
 
@@ -203,17 +228,33 @@ def open_run(
     team: Team,
     lexicon: str | Path | None = None,
 ) -> RunData:
-    """Opens the data on which an experiment is trained and evaluated; writes nothing."""
+    """Opens the data on which an experiment is trained and evaluated.
+
+    Nothing is written.
+
+    Args:
+        experiment: the run's configs.
+        shard_dir: holds the splits "train" and "validation".
+        run_dir: the run's folder, which may be missing yet.
+        team: the processes that train the run.
+        lexicon: a file of words, see `tfasr.training.train.train`.
+
+    Raises:
+        UsageError: if data and settings do not fit together.
+    """
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
+
     check_batch_size(experiment)
     splits["validation"] = evaluated_part(experiment, splits)
     check_loss_and_targets(experiment.training)
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
+
     statistics = splits["train"].feature_statistics()
-    # An evaluation batch of all devices is shared, as a training batch is.
+    # All workers share an evaluation batch, as they share a training batch.
     parts = 1 if team.share is None else team.share.count
+
     of_devices = experiment.evaluated_utterances * experiment.training.replicas
     sources = {
         name: BatchSource(
@@ -231,11 +272,13 @@ def open_run(
 
     if lexicon is not None:
         require_lexicon_use(lexicon, experiment.decoder, experiment.second_decoder)
+
     dictionary = None
     if lexicon is None:
         words = lexicon_from_transcripts(splits["train"].transcripts())
     else:
-        dictionary = words = read_lexicon(lexicon, alphabet)
+        dictionary = read_lexicon(lexicon, alphabet)
+        words = dictionary
 
     return RunData(
         experiment=experiment,
@@ -250,21 +293,25 @@ def open_run(
 
 
 def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState:
-    """Restores a checkpoint into a model; returns where the run goes on.
+    """Restores a checkpoint into a model; returns the state from which the run goes on.
 
-    That is the next epoch if the run had finished and is trained longer.
+    If the run had finished and is now trained longer, that is the next epoch, with the
+    learning rate that its optimizer has been given now.
     """
     optimizer = inner_optimizer(model.optimizer)
     rate = optimizer.get_config()["learning_rate"]
     state = restore(checkpoint, model)
+
     events = read_events(run_dir)
     saved = kept_index(events, Timeline(events).indices, len(events), state.step)
     if saved is None or events[saved]["key"] != "run_stop":
         return state
-    # The run had finished: its last evaluation came after its last checkpoint, and
-    # still counts.
+
+    # The run had finished. Its last evaluation came after its last checkpoint, so only
+    # the ledger has its scores.
     if isinstance(rate, float):
         optimizer.learning_rate = rate
+
     return TrainingState(
         state.step, state.epoch + 1, history=finished_history(events[: saved + 1])
     )
@@ -273,16 +320,26 @@ def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState
 class FirstWeights:
     """Gives a new recogniser the weights that `TrainingConfig.start_from` names, if any.
 
-    ``fact`` is then what the ledger records of them. ``recorded`` is its description of
-    an earlier session's start, which must be the same, or UsageError is raised.
+    Args:
+        data: the run's alphabet and settings.
+        recorded: the ledger's description of an earlier session's start.
+
+    Attributes:
+        fact: what the ledger records of the start; None before the weights are copied
+            and without a start.
+
+    Raises:
+        UsageError: if the weights are no longer those of the earlier session.
     """
 
     def __init__(self, data: RunData, recorded: dict[str, Any] | None = None):
         self.fact = recorded
         self._start = open_start(data.experiment)
         self._alphabet = data.alphabet
+
         if self._start is None:
             return
+
         if recorded and recorded.get("sha256") != self._start.fact["sha256"]:
             raise UsageError(
                 "A resumed run must start from the same weights. "
@@ -293,10 +350,11 @@ class FirstWeights:
         self._layers = self._start.layers()
 
     def __call__(self, recogniser: keras.Model) -> None:
-        if self._start is not None:
-            self.fact = self._start.copied_into(
-                recogniser, self._alphabet, self._layers
-            )
+        """Copies the weights into a recogniser; does nothing without a start."""
+        if self._start is None:
+            return
+
+        self.fact = self._start.copied_into(recogniser, self._alphabet, self._layers)
 
 
 def build(
@@ -305,10 +363,17 @@ def build(
     interruption: Interruption,
     checkpoint: Path | None = None,
 ) -> TrainingRun:
-    """Builds a run's model, batches and training step; the ledger gets ``model_creation``.
+    """Builds a run's model, batches and training step.
 
-    Without a ``checkpoint``, the run starts from initial weights, or from those that
+    The ledger gets ``model_creation``, at which the clock of the run starts. Without a
+    ``checkpoint``, the run starts from initial weights, or from those that
     `TrainingConfig.start_from` names.
+
+    Args:
+        data: from `open_run`.
+        ledger: of this process.
+        interruption: notes the signals that this process receives.
+        checkpoint: the file from which the run is resumed, if any.
     """
     experiment = data.experiment
     training = data.training
@@ -316,11 +381,13 @@ def build(
     strategy = team.strategy or make_strategy(training.replicas)
     ledger.event("model_creation")
     started_from = last_value(data.run_dir, "start_from")
-    # A checkpoint, and the weights of the process that leads, replace whatever a model
-    # begins with.
+    # Nobody needs first weights that are replaced at once: by a checkpoint, or by the
+    # weights of the chief.
     first_weights = None
+
     if checkpoint is None and not team.rank:
         first_weights = FirstWeights(data, started_from)
+
     with strategy.scope():
         model = build_model(
             experiment, data.alphabet, compiled=True, begin=first_weights
@@ -329,19 +396,25 @@ def build(
             started_from = first_weights.fact
             ledger.event("start_from", started_from)
 
-        momentum = moving_momentum(experiment, len(data.splits["train"].utterances))
-        own_momentum = set_moving_momentum(model.recogniser, momentum, experiment.model)
+        own_momentum = set_moving_momentum(
+            model.recogniser,
+            moving_momentum(experiment, len(data.splits["train"].utterances)),
+            experiment.model,
+        )
         if training.batch_norm_synchronised:
             synchronise(model.recogniser)
+
         state = TrainingState()
         if checkpoint is not None:
             state = _restored(data.run_dir, model, checkpoint)
+
         state = team.same_start(model, state)
 
     interruption = team.interruption(interruption)
     take_step = team.step(model, interruption, training)
     team.connect(model, training, ledger)
 
+    # Only the chief's process has the run's ledger, so only it has the run's clock.
     clock = None
     extended = []
     if not team.rank:
@@ -350,14 +423,7 @@ def build(
         extended = extensions(events)
 
     run = TrainingRun(
-        experiment=experiment,
-        run_dir=data.run_dir,
-        splits=data.splits,
-        sources=data.sources,
-        alphabet=data.alphabet,
-        team=team,
-        dictionary=data.dictionary,
-        lexicon=data.lexicon,
+        **vars(data),
         ledger=ledger,
         interruption=interruption,
         model=model,

@@ -1,4 +1,10 @@
-"""A run's folder: which process may write it, and what a resumed run must keep."""
+"""A run's folder: which process may write it, and what a resumed run must keep.
+
+`own_run_folder` claims a folder for one process before anything is written into it, and
+checks that a run which is to be resumed has the same configuration and data. The other
+functions write and read the files of a run's settings; the ledger and the checkpoints
+are in other modules. `Interruption` notes the signals that end a run.
+"""
 
 import contextlib
 import json
@@ -39,7 +45,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import is_ledger, last_value, read_events
-from tfasr.ledger.intervals import evaluated_epoch
+from tfasr.ledger.intervals import Event, evaluated_epoch
 from tfasr.recording.session import (
     WRITTEN_AT_START,
     claimed,
@@ -53,11 +59,13 @@ from tfasr.recording.session import (
 )
 from tfasr.telemetry.machine import revision
 from tfasr.telemetry.system import describe_system
+from tfasr.training.checkpoint import History
 from tfasr.training.experiment import Experiment
 from tfasr.tta.metrics import evaluated_metrics
 
 log = logging.getLogger("tfasr")
 
+# The signals that ask a process to end: a scheduler's and Ctrl-C's.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -74,24 +82,31 @@ class RunInterruptedError(RunError):
 
 
 class Interruption:
-    """Notes a first SIGTERM or SIGINT while its block runs; a second one has its usual effect.
+    """Notes a first SIGTERM or SIGINT while its block runs.
 
-    Outside the main thread, where Python can't set handlers, it does nothing.
+    A second one has its usual effect. Outside the main thread, where Python can't set
+    handlers, it does nothing.
+
+    Attributes:
+        received: the signal, or None.
+        received_s: when it came, by the monotonic clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.received: signal.Signals | None = None
-        self.received_s = 0.0  # when, by the monotonic clock
+        self.received_s = 0.0
+        # The handlers that this one replaces.
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
+            return self
+
+        for number in _SIGNALS:
             # A signal that nohup or a shell's background job ignores on purpose stays
             # ignored.
-            handled = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
-            self._before = {
-                number: signal.signal(number, self._note) for number in handled
-            }
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
 
         return self
 
@@ -99,16 +114,19 @@ class Interruption:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received, self.received_s = signal.Signals(number), time.monotonic()
+        self.received = signal.Signals(number)
+        self.received_s = time.monotonic()
         self._restore()
         log.warning(
-            "%s: saving a checkpoint at the next step, then ending. A second signal ends at once.",
+            "%s: saving a checkpoint at the next step, then ending. A second signal ends "
+            "at once.",
             self.received.name,
         )
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
         self._before = {}
 
 
@@ -129,23 +147,26 @@ _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
 # Files that a killed process may not have finished writing, below the run's folder.
 _UNFINISHED = (
     *_WRITTEN_AT_START,
-    *(
-        f"{CHECKPOINTS_FOLDER}/{name}"
-        for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)
-    ),
+    f"{CHECKPOINTS_FOLDER}/step-*",
+    f"{CHECKPOINTS_FOLDER}/evaluating-*",
+    f"{CHECKPOINTS_FOLDER}/{BEST_CHECKPOINT}",
     f"{HYPOTHESES_FOLDER}/validation-epoch-*",
 )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A run folder that this process alone may write."""
+    """A run folder that this process alone may write.
 
-    session: int  # 0 where the run begins
-    # Of a finished run that isn't trained longer.
-    history: list[dict[str, float]] | None = None
-    # how a finished run is trained longer: ``after_epoch`` and what changed; None if it
-    # isn't
+    Attributes:
+        session: 0 where the run begins, 1 where it is first resumed.
+        history: the metrics of a finished run that isn't trained longer; else None.
+        extended: how a finished run is trained longer: ``after_epoch`` and what changed
+            in ``schedule``; None if it isn't.
+    """
+
+    session: int
+    history: History | None = None
     extended: dict[str, Any] | None = None
 
 
@@ -153,13 +174,21 @@ class Claim:
 def own_run_folder(
     run_dir: Path, experiment: Experiment, shards: dict[str, str], *, resume: bool
 ) -> Iterator[Claim]:
-    """Claims a folder for this process while the block runs, before anything is written
-    into it.
+    """Claims a folder for this process while the block runs.
 
-    If the block fails before training began, the folder is left as it was. ``shards``
-    holds each split's content hash. Raises UsageError if another process holds the
-    folder, if it contains another run or parts of one, or if the run to resume had
-    another configuration or other shards.
+    Nothing is written into it before. If the block fails before training began, the
+    folder is left as it was.
+
+    Args:
+        run_dir: the folder.
+        experiment: the run's configs.
+        shards: each split's content hash.
+        resume: whether to continue the run in the folder.
+
+    Raises:
+        UsageError: if another process holds the folder, if it contains another run or
+            parts of one, or if the run to resume had another configuration or other
+            shards.
     """
     with claimed(run_dir, "--run_dir"):
         events = events_so_far(run_dir)
@@ -171,10 +200,10 @@ def own_run_folder(
             remove_start(run_dir, *_START, EVENTS_FILE)
             events = []
 
-        history = finished_history(events)
-        claim = claim_run_folder(run_dir, experiment, resume, history)
+        claim = claim_run_folder(run_dir, experiment, resume, finished_history(events))
         if claim.session:
             _check_shards(run_dir, shards)
+
         if claim.history is None:
             for name in _UNFINISHED:
                 for partial in run_dir.glob(name + PARTIAL_SUFFIX):
@@ -185,29 +214,50 @@ def own_run_folder(
         except BaseException:
             if not claim.session and not has_begun(events_so_far(run_dir)):
                 remove_start(run_dir, *_START, EVENTS_FILE)
+
             raise
 
 
-# What may differ when a finished run is trained longer.
-_SCHEDULE = {"epochs", "optimizer.learning_rate", "targets", "stop_at_targets"}
-_SCHEDULE |= {"stop_after_hours", "give_up_after_hours"}
+# The settings of training that may differ when a finished run is trained longer.
+_SCHEDULE = {
+    "epochs",
+    "optimizer.learning_rate",
+    "targets",
+    "stop_at_targets",
+    "stop_after_hours",
+    "give_up_after_hours",
+}
 
 
 def claim_run_folder(
     run_dir: Path,
     experiment: Experiment,
     resume: bool,
-    history: list[dict[str, float]] | None = None,
+    history: History | None = None,
 ) -> Claim:
     """Returns a folder's claim; rejects a folder that holds another run.
 
-    ``history`` has the metrics of a finished run; if its schedule changed, it is
-    trained longer.
+    Args:
+        run_dir: the folder, which may be missing.
+        experiment: the run's configs.
+        resume: whether to continue the run in the folder.
+        history: the metrics of a finished run. If its schedule changed, it is trained
+            longer.
+
+    Raises:
+        UsageError: if the folder holds a run that isn't to be resumed, or its
+            configuration differs in more than the schedule.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
+
     if not (run_dir / EVENTS_FILE).exists():
-        names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
-        check_owned(run_dir, "--run_dir", f"ledger {EVENTS_FILE}", names, owned=False)
+        check_owned(
+            run_dir,
+            "--run_dir",
+            f"ledger {EVENTS_FILE}",
+            (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER),
+            owned=False,
+        )
         return Claim(0)
 
     if not resume:
@@ -221,31 +271,25 @@ def claim_run_folder(
     now = json.loads(json.dumps(experiment.to_json()))
     if not all(isinstance(saved.get(group), dict) for group in now):
         raise UsageError(f"{path} must hold an object for each of {', '.join(now)}.")
-    for content in (saved, now):
-        # Keras's name for it has a number that depends on what else the process has
-        # created.
-        optimizer = content["training"].get("optimizer") or {}
-        optimizer.pop("name", None)
-        rate = optimizer.pop("learning_rate", None)
-        content["training"]["optimizer.learning_rate"] = rate
-        # The model's code may have moved to another module.
-        content["recogniser"].pop("module", None)
 
-    settings = _flat(now)
-    before = _flat(saved)
+    settings = _compared(now)
+    before = _compared(saved)
     session = next_session(read_events(run_dir))
     differing = differences(before, settings)
     if not differing:
         return Claim(session, history)
-    free = {f"training.{name}" for name in _SCHEDULE}
-    others = {name: value for name, value in settings.items() if name not in free}
-    others = differences({name: before.get(name) for name in others}, others)
+
+    fixed = {
+        name: value
+        for name, value in settings.items()
+        if name.removeprefix("training.") not in _SCHEDULE
+    }
+    others = differences({name: before.get(name) for name in fixed}, fixed)
     done = epochs_done(history or [])
     if others or history is None or experiment.training.epochs <= done:
+        longer = ""
         if done:
             longer = f", or TrainingConfig.epochs above {done} to train it longer"
-        else:
-            longer = ""
 
         raise UsageError(
             f"A resumed run must keep its configuration. {run_dir} differs in: "
@@ -253,30 +297,63 @@ def claim_run_folder(
             "--run_dir."
         )
 
-    return Claim(session, None, {"after_epoch": done, "schedule": differing})
+    return Claim(session, extended={"after_epoch": done, "schedule": differing})
 
 
-def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _compared(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the settings of `Experiment.to_json` that a resumed run must keep.
+
+    Their names are those of gin with the group in front, such as "training.seed". The
+    content is changed.
+    """
+    optimizer = content["training"].get("optimizer") or {}
+    # Keras's name for it has a number that depends on what else the process has made.
+    optimizer.pop("name", None)
+    content["training"]["optimizer.learning_rate"] = optimizer.pop(
+        "learning_rate", None
+    )
+    # The model's code may have moved to another module.
+    content["recogniser"].pop("module", None)
+
+    return flattened(content)
+
+
+def flattened(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns groups of settings as one, with names such as "training.seed"."""
     return {
         f"{group}.{name}": value
-        for group in groups
-        for name, value in groups[group].items()
+        for group, settings in content.items()
+        for name, value in settings.items()
     }
 
 
 def _check_own_start(run_dir: Path) -> None:
+    """Raises UsageError unless the folder holds nothing but a start of tfasr train."""
+    is_begun = is_ledger(run_dir / EVENTS_FILE)
+    experiment = object_or_empty(run_dir / EXPERIMENT_FILE)
+    is_named = isinstance(experiment.get("training"), dict)
     # A start writes the ledger, then the experiment, then all else.
-    begun = is_ledger(run_dir / EVENTS_FILE)
-    named = isinstance(object_or_empty(run_dir / EXPERIMENT_FILE).get("training"), dict)
-    names = _WRITTEN_AT_START if begun else (EVENTS_FILE, *_WRITTEN_AT_START)
-    claim = f"{EXPERIMENT_FILE} of tfasr train"
-    check_owned(run_dir, "--run_dir", claim, names, owned=begun and named)
+    names = _WRITTEN_AT_START
+
+    if not is_begun:
+        names = (EVENTS_FILE, *names)
+
+    check_owned(
+        run_dir,
+        "--run_dir",
+        f"{EXPERIMENT_FILE} of tfasr train",
+        names,
+        owned=is_begun and is_named,
+    )
 
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
+    """Raises UsageError if the shards' content isn't that which the run began with."""
     recorded = last_value(run_dir, "shards")
     if recorded is None:
-        return  # the start was killed before it recorded them, so nothing was trained
+        # The start was killed before it recorded them, so nothing was trained.
+        return
+
     differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
         raise UsageError(
@@ -285,34 +362,48 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
         )
 
 
-def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
-    """Returns the metrics of each evaluation of a finished run; None if it isn't finished."""
+def finished_history(events: list[Event]) -> History | None:
+    """Returns the metrics of each evaluation of a finished run.
+
+    They are those of `tfasr.training.checkpoint.TrainingState.history`. None if the run
+    isn't finished.
+    """
     if not is_finished(events):
         return None
-    by_epoch = {
-        evaluated_epoch(metadata(event)): (
-            event.get("value"),
-            "at_epoch" in metadata(event),
-        )
-        for event in events
-        if event["key"] == "tracked_stats" and event.get("value") is not None
-    }
-    metrics = evaluated_metrics()
-    return [
-        {
-            **({"epoch": float(epoch)} if finer else {}),
-            **{name: value[name] for name in metrics if name in value},
-        }
-        for epoch, (value, finer) in by_epoch.items()
-    ]
+
+    # A later session may have evaluated an epoch again, which then counts.
+    scores = {}
+    for event in events:
+        if event["key"] == "tracked_stats" and event.get("value") is not None:
+            about = metadata(event)
+            epoch = evaluated_epoch(about)
+            kept_epoch = float(epoch) if "at_epoch" in about else epoch
+            scores[epoch] = kept_scores(kept_epoch, event["value"])
+
+    return list(scores.values())
+
+
+def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns what a run's state and ``history`` keep of an evaluation's scores.
+
+    The epoch is kept only if epochs have several evaluations; it is a float then.
+    """
+    kept = {"epoch": epoch} if isinstance(epoch, float) else {}
+    return kept | {name: values[name] for name in evaluated_metrics() if name in values}
 
 
 def epochs_done(history: Sequence[Mapping[str, float]]) -> int:
+    """Returns the number of epochs that a history of evaluations covers."""
     return math.ceil(history[-1].get("epoch", len(history))) if history else 0
 
 
 def log_resumption(run_dir: Path, step: int | None) -> None:
-    """Logs the step that a run resumes from, or what is lost without a readable checkpoint."""
+    """Logs the step that a run resumes from, or what it lost without a checkpoint.
+
+    Args:
+        run_dir: the run's folder.
+        step: of the checkpoint; None if no checkpoint can be read.
+    """
     if step is not None:
         log.info("resuming from step %d", step)
         return
@@ -321,8 +412,8 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
     steps = (metadata(event).get("step") for event in events)
     lost = max((number for number in steps if isinstance(number, int)), default=0)
     log.warning(
-        "%s has no checkpoint that can be read: resuming from step 0. Counted as lost work: %d "
-        "steps.",
+        "%s has no checkpoint that can be read: resuming from step 0. Counted as lost "
+        "work: %d steps.",
         run_dir,
         lost,
     )
@@ -334,10 +425,15 @@ def record_sources(
     statistics: tuple[np.ndarray, np.ndarray],
     own_words: bool = False,
 ) -> None:
-    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
+    """Writes ``run.json``: where a run's data, code and machine are from.
 
-    ``own_words``: whether ``lexicon.txt`` has other words than the training
-    transcripts.
+    Args:
+        run_dir: the run's folder.
+        shard_dir: the folder of its splits.
+        statistics: mean and deviation of the training split's features, both
+            ``(num_features,)``.
+        own_words: whether ``lexicon.txt`` has other words than the training
+            transcripts.
     """
     mean, deviation = statistics
     content = {
@@ -345,17 +441,27 @@ def record_sources(
         "revision": revision(),
         "system": describe_system(),
         "feature_statistics": {"mean": mean.tolist(), "deviation": deviation.tolist()},
-        **({"dictionary": "a file's words"} if own_words else {}),
     }
+    if own_words:
+        content["dictionary"] = "a file's words"
+
     write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
 # The files that determine a run, in addition to its shards and the code.
-_SETTINGS = (EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PLUGINS_FILE)
-_SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
+_SETTINGS = (
+    EXPERIMENT_FILE,
+    ALPHABET_FILE,
+    LEXICON_FILE,
+    PLUGINS_FILE,
+    GIN_GIVEN_FILE,
+    GIN_OPERATIVE_FILE,
+    RUN_FILE,
+)
 
 
 def settings_hashes(run_dir: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each of a run's settings files, by name."""
     return {
         name: file_sha256(run_dir / name)
         for name in _SETTINGS
@@ -364,19 +470,21 @@ def settings_hashes(run_dir: Path) -> dict[str, str]:
 
 
 def checkpoint_hashes(run_dir: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each of a run's checkpoints, by name."""
     checkpoints = sorted((run_dir / CHECKPOINTS_FOLDER).glob("*.npz"))
     return {path.name: file_sha256(path) for path in checkpoints}
 
 
 def recorded_lexicon(run_dir: Path) -> Path | None:
-    """Returns the run's lexicon file if its words aren't the training transcripts',
-    else None.
-    """
-    own_words = "dictionary" in object_or_empty(run_dir / RUN_FILE)
-    return run_dir / LEXICON_FILE if own_words else None
+    """Returns the run's lexicon file if its words were the user's, else None."""
+    if "dictionary" not in object_or_empty(run_dir / RUN_FILE):
+        return None
+
+    return run_dir / LEXICON_FILE
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
+    """Returns the folder of the splits on which a run was trained."""
     content = read_object(
         run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",)
     )
@@ -386,23 +494,32 @@ def recorded_shard_dir(run_dir: Path) -> Path:
 def load_feature_statistics(
     run_dir: Path, num_features: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads mean and deviation of the training split's features, float32
-    ``(num_features,)``.
+    """Reads mean and deviation of the training split's features.
+
+    Args:
+        run_dir: the run's folder.
+        num_features: of the run's model.
+
+    Returns:
+        Both as float32 ``(num_features,)``.
+
+    Raises:
+        UsageError: if they are missing or wrong.
     """
-    remedy = "The run's features cannot be normalised without it: copy it from where the run was."
+    remedy = (
+        "The run's features cannot be normalised without it: copy it from where the run "
+        "was."
+    )
     path = run_dir / RUN_FILE
-    statistics = read_object(path, remedy, ("feature_statistics",))[
-        "feature_statistics"
-    ]
+    content = read_object(path, remedy, ("feature_statistics",))
+    statistics = content["feature_statistics"]
+
     try:
-        mean, deviation = (
-            np.asarray(statistics[n], np.float32) for n in ("mean", "deviation")
-        )
+        mean = np.asarray(statistics["mean"], np.float32)
+        deviation = np.asarray(statistics["deviation"], np.float32)
         check_statistics(mean, deviation, num_features)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        message = (
+        raise UsageError(
             f"{path} must hold the features' mean and deviation: {error!r} {remedy}"
-        )
-        raise UsageError(message) from error
-
+        ) from error
     return mean, deviation

@@ -1,5 +1,8 @@
-"""Puts an evaluation model in a training model's place on its devices, and takes it
-away again.
+"""Swaps a training model for an evaluation model on its devices, and back.
+
+This is how the paper's systems evaluate: on devices whose memory the training model
+fills. `tfasr.training.placement.SwappedModel` uses it for every evaluation, and
+`tfasr.adapters` for models of other training loops.
 """
 
 import contextlib
@@ -38,7 +41,7 @@ class Swap:
     def prepare(self) -> None:
         """Builds the evaluation model now, for a ``build`` that reads the training model.
 
-        Its memory is freed until the first swap. Does nothing if there is one already.
+        Its memory is freed until the first swap. Does nothing if it is built already.
         """
         if self._evaluation_model is None:
             release(self._on_device())
@@ -51,9 +54,13 @@ class Swap:
     ) -> Iterator[dict[str, int]]:
         """Has the evaluation model on the devices during a block.
 
-        ``load`` gives it its weights, and each way is a block of ``timed()``. Yields
-        the bytes of variables on all devices together: "training", of the model and its
-        optimizer, and "evaluation", while it is swapped in, of both models.
+        Args:
+            load: gives the evaluation model its weights.
+            timed: returns a context manager; each way of the swap is a block of it.
+
+        Yields:
+            The bytes of variables on all devices together: "training", of the model and
+            its optimizer, and "evaluation", while it is swapped in, of both models.
         """
         with contextlib.ExitStack() as training_values:
             memory = {"training": held_bytes(self._model)}
@@ -62,15 +69,17 @@ class Swap:
                 evaluation_model = self._on_device()
                 load(evaluation_model)
 
-            memory["evaluation"] = held_bytes(evaluation_model) + held_bytes(
-                self._model
-            )
+            # The emptied training model may still occupy some.
+            held = held_bytes(evaluation_model) + held_bytes(self._model)
+            memory["evaluation"] = held
             yield memory
+
             with timed():
                 release(evaluation_model)
                 training_values.close()
 
     def _on_device(self) -> keras.Model:
+        """Returns the evaluation model, with memory for its variables."""
         if self._evaluation_model is None:
             with self._model.distribute_strategy.scope():
                 self._evaluation_model = self._build()
@@ -79,17 +88,20 @@ class Swap:
             _assign(
                 component, np.zeros(component.shape, component.dtype.as_numpy_dtype)
             )
+
         return self._evaluation_model
 
 
 @contextlib.contextmanager
 def off_device(model: keras.Model) -> Iterator[None]:
-    """Moves all variables of a model and its optimizer to the host during a block, per
-    replica.
+    """Moves all variables of a model and its optimizer to the host during a block.
+
+    Each replica gets its own values back.
     """
     components = _components(model)
     values = [component.numpy() for component in components]
     release(model)
+
     try:
         yield
     finally:
@@ -98,29 +110,41 @@ def off_device(model: keras.Model) -> Iterator[None]:
 
 
 def release(model: keras.Model) -> None:
-    """Frees the memory of a model's variables; until they are assigned they hold nothing."""
+    """Frees the memory of a model's and its optimizer's variables.
+
+    They have no content until they are assigned again.
+    """
     for component in _components(model):
         _assign(component, np.zeros(0, component.dtype.as_numpy_dtype))
 
 
 def held_bytes(model: keras.Model) -> int:
     """Returns the bytes of a model's and its optimizer's variables on their devices."""
-    components = _components(model)
-    shapes = [
-        tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components
-    ]
-    sizes = [int(np.prod(shape.numpy())) for shape in shapes]
-    return sum(c.dtype.size * size for c, size in zip(components, sizes, strict=True))
+    total = 0
+    for component in _components(model):
+        # The variable's own shape is that before `release`.
+        shape = tf.raw_ops.VariableShape(input=component.handle, out_type=tf.int64)
+        total += component.dtype.size * int(np.prod(shape.numpy()))
+
+    return total
 
 
 def _components(model: keras.Model) -> list[tf.Variable]:
+    """Returns the replicas' variables of a model and its optimizer."""
     local = model.distribute_strategy.experimental_local_results
-    return [part for v in state_variables(model).values() for part in local(v.value)]
+    return [
+        component
+        for variable in state_variables(model).values()
+        for component in local(variable.value)
+    ]
 
 
 def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would reject another shape, even for a variable that `release` has
-    # emptied.
+    """Gives a variable a value of any shape, where it is.
+
+    `tf.Variable.assign` would reject another shape, even for a variable that `release`
+    has emptied.
+    """
     with tf.device(component.device):
         content = tf.constant(value, component.dtype)
         tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)

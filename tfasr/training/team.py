@@ -14,30 +14,36 @@ import tensorflow as tf
 from tfasr.data.batches import Share
 from tfasr.ledger.events import Ledger
 from tfasr.training.build import batch_normalisations
-from tfasr.training.checkpoint import TrainingState
+from tfasr.training.checkpoint import History, TrainingState
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run_folder import Claim, Interruption
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Workers
 
+# What processes agree on, whatever it is.
 _Value = TypeVar("_Value")
 
 
 class Team:
-    """A single process, which trains alone: it agrees with itself, and all is its own.
+    """A single process, which trains alone.
 
-    ``run`` is a `tfasr.training.run.TrainingRun`, or the `RunData` before it is built.
-    That module imports this one, so the annotations can't name them.
+    It agrees with itself at once, so most methods here do nothing. ``run`` is a
+    `tfasr.training.run.TrainingRun`, or the `RunData` before it is built. That module
+    imports this one, so the annotations can't name them.
+
+    Attributes:
+        rank: 0 leads the run: it decides, and it alone writes the run.
+        size: how many processes there are.
+        share: which part of each batch this process trains on; None for all of it.
+        strategy: places the model; None for the devices of this process.
+        workers: share each evaluation; None if this process evaluates alone.
     """
 
-    rank = 0  # 0 leads the run: it decides, and it alone writes the run
+    rank = 0
     size = 1
-    # Which part of each batch this process trains on; None for all of it.
     share: Share | None = None
-    # What places the model; None for the devices of this process.
     strategy: tf.distribute.Strategy | None = None
-    # Between which an evaluation is shared; None if this process evaluates alone.
     workers: Workers | None = None
 
     def checked(self, experiment: Experiment, callbacks: Sequence[Any]) -> Experiment:
@@ -50,15 +56,35 @@ class Team:
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
-        """Trains a run that another process leads; returns None in the leading one."""
+    ) -> History | None:
+        """Trains a run that another process leads.
+
+        Args:
+            experiment: as `checked` returned it.
+            shard_dir: holds the splits.
+            run_dir: gets this process's events.
+            lexicon: a file of words, see `tfasr.training.train.train`.
+
+        Returns:
+            What `tfasr.training.train.train` returns; None in the leading process,
+            which has nothing to follow.
+        """
         return None
 
     def meet(self, run: Any, hashes: dict[str, str], claim: Claim) -> None:
-        """Waits for the others, before anything is built; ``hashes`` are the splits'."""
+        """Waits for the others, before anything is built.
+
+        Args:
+            run: this process's data.
+            hashes: of the splits' contents, by name.
+            claim: of the run's folder.
+
+        Raises:
+            UsageError: if a process has other data or settings than the leading one.
+        """
 
     def agreed(self, value: _Value) -> _Value:
-        """Returns the leading process's value; all processes call it at once."""
+        """Returns the leading process's value. All processes call this at once."""
         return value
 
     def interruption(self, own: Interruption) -> Any:
@@ -115,7 +141,9 @@ def averaged_over_replicas(
 ) -> None:
     """Sets a model's moving statistics to their means over its replicas.
 
-    ``over_team`` averages these means over several processes.
+    Args:
+        model: whose layers learn statistics on each replica.
+        over_team: averages a list of arrays over several processes.
     """
     strategy = model.distribute_strategy
     statistics = [

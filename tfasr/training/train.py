@@ -1,4 +1,13 @@
-"""`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
+"""`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop.
+
+This module ties the others together. `train` opens the data (`run`), claims the folder
+(`run_folder`), builds what trains (`build`), and gives it with its hooks to `loop`. The
+order of these steps is what makes times honest: the clock of a run starts when its
+model is created, and every second after that is booked in the ledger.
+
+`run_facts` and `comparability` describe a run in its ledger, so that reports rank only
+runs that measured the same thing.
+"""
 
 import contextlib
 import hashlib
@@ -29,7 +38,12 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
-from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.checkpoint import (
+    History,
+    newest_checkpoint,
+    plain_array,
+    read_state,
+)
 from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import (
     CLOSED,
@@ -72,49 +86,71 @@ from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import METRICS, Metric, computed_metrics
 
 log = logging.getLogger("tfasr")
+
 _FINISHED = (
-    "%s is finished: there is nothing to resume, and nothing is written. To train it longer, bind "
-    "more TrainingConfig.epochs than the %d that it has done."
+    "%s is finished: there is nothing to resume, and nothing is written. To train it "
+    "longer, bind more TrainingConfig.epochs than the %d that it has done."
 )
+# Of a SHA-256 in the facts. 64 bits are plenty to tell some runs' data apart.
+_HASH_DIGITS = 16
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """Returns the events that describe a run and decide which runs it can be compared with."""
+    """Returns the facts that describe a run and decide with which runs it is comparable.
+
+    Each becomes an event of the ledger, in this order.
+
+    Args:
+        run: built.
+        hardware: the description of the machine, as a fact; may be empty.
+    """
     experiment = run.experiment
     training = run.training
-    averaged = averaging_rule(training)
-    started_from = run.started_from
+    validation = run.splits["validation"]
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
         "seed": training.seed,
         "train_samples": len(run.splits["train"].utterances),
-        "eval_samples": len(run.splits["validation"].utterances),
+        "eval_samples": len(validation.utterances),
         "opt_name": inner_optimizer(run.model.optimizer).name,
         "opt_base_learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
         "evaluation_placement": {
             "name": training.evaluation_placement,
             "devices": list(training.evaluation_devices),
         },
-        **_declared_metrics(training.second_decoder),
-        **({"units": run.alphabet.units_fact} if run.alphabet.units else {}),
-        **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
-        **({"evaluated_weights": averaged} if averaged else {}),
-        "targets": [list(target) for target in training.targets],
-        "target_rule": target_rule(training),
-        "parameters": int(run.model.count_params()),
-        "comparability": comparability(
-            experiment,
-            run.splits["validation"],
-            run.alphabet,
-            run.lexicon,
-            run.own_momentum,
-            training=run.splits["train"],
-            of_team=run.team.comparability(training),
-            extended=run.extended,
-            start=None if started_from is None else started_from["sha256"][:16],
-        ),
     }
+    facts |= _declared_metrics(training.second_decoder)
+
+    if run.alphabet.units:
+        facts["units"] = run.alphabet.units_fact
+
+    if run.dictionary is not None:
+        facts["dictionary_words"] = len(run.dictionary)
+
+    averaged = averaging_rule(training)
+    if averaged:
+        facts["evaluated_weights"] = averaged
+
+    facts["targets"] = [list(target) for target in training.targets]
+    facts["target_rule"] = target_rule(training)
+    facts["parameters"] = int(run.model.count_params())
+
+    start = None
+    if run.started_from is not None:
+        start = run.started_from["sha256"][:_HASH_DIGITS]
+
+    facts["comparability"] = comparability(
+        experiment,
+        validation,
+        run.alphabet,
+        run.lexicon,
+        run.own_momentum,
+        training=run.splits["train"],
+        of_team=run.team.comparability(training),
+        extended=run.extended,
+        start=start,
+    )
     return facts | hardware | run.team.facts(run)
 
 
@@ -128,18 +164,25 @@ def target_rule(training: TrainingConfig) -> dict[str, Any]:
 
 
 def _declared_metrics(second_decoder: str) -> dict[str, Any]:
-    """Returns the facts ``metrics``, which readers of the ledger need, and
-    ``second_decoder``.
-    """
-    declared = {name: METRICS[name].to_json() for name in computed_metrics()}
-    if not second_decoder:
-        return {"metrics": declared} if declared else {}
-    for rate in ("wer", "cer"):
-        label = f"{second_decoder.replace('_', ' ')} {rate.upper()}"
-        metric = Metric(rate=True, label=label)
-        declared[f"{second_decoder}_{rate}"] = metric.to_json()
+    """Returns the facts ``metrics`` and ``second_decoder``.
 
-    return {"second_decoder": second_decoder, "metrics": declared}
+    Readers of the ledger need the former to know whether a metric is a rate, and what
+    to call it. It lists the users' metrics and those of the second decoder.
+    """
+    facts = {}
+    declared = {name: METRICS[name].to_json() for name in computed_metrics()}
+    if second_decoder:
+        facts["second_decoder"] = second_decoder
+        for rate in ("wer", "cer"):
+            label = f"{second_decoder.replace('_', ' ')} {rate.upper()}"
+            declared[f"{second_decoder}_{rate}"] = Metric(
+                rate=True, label=label
+            ).to_json()
+
+    if declared:
+        facts["metrics"] = declared
+
+    return facts
 
 
 def comparability(
@@ -154,11 +197,21 @@ def comparability(
     extended: Sequence[dict[str, Any]] = (),
     start: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the facts that must be equal for times to be comparable, and a hash of them.
+    """Returns the facts that must be equal for times to be comparable, and their hash.
 
     `tfasr.training.decisions` states which settings they follow from. Splits count by
-    what they hold, not by how they were prepared. Without ``training``, the runs to
-    compare must share it. The arguments are whatever can make times incomparable.
+    what they contain, not by how they were prepared.
+
+    Args:
+        experiment: the run's configs.
+        validation: the split that the run is scored on.
+        alphabet: the characters or units of the transcripts.
+        lexicon: the words that word beam search may write.
+        own_momentum: how many batch normalisations keep their own momentum.
+        training: the training split; without it, the runs to compare must share it.
+        of_team: what the exchange between workers changes about a result.
+        extended: how the run was trained longer, if it was.
+        start: a hash of the weights that the run began with, if it was warm-started.
     """
     facts = {
         **_validation_facts(validation),
@@ -169,7 +222,7 @@ def comparability(
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": target_rule(experiment.training),
     }
-    as_recorded = True
+
     if training is not None:
         facts |= _training_facts(training)
         as_recorded = "noise" not in training.index
@@ -177,44 +230,54 @@ def comparability(
     by_characters = alphabet.separator is not None and not alphabet.units
     if in_closed_division(experiment) and by_characters and as_recorded:
         facts["division"] = CLOSED
+
     if of_team:
         facts |= of_team
+
     if extended:
         facts["extended"] = list(extended)
-    # Scored with the speaker's other utterances.
+
+    # These features are normalised with the speaker's other utterances, so that an
+    # utterance's score depends on which others the split has.
     if experiment.features.normalisation == "speaker":
         facts["normalised_over"] = "speaker"
-    if start is not None:  # a hash of the weights that the run began with
+
+    if start is not None:
         facts["start_from"] = start
+
     content = json.dumps(facts, sort_keys=True).encode()
-    return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
+    return {**facts, "hash": hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]}
 
 
 def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
-    """Returns hashes of the transcripts and the audio that a run is scored on, in the
-    order of the utterances' ids.
+    """Returns hashes of the transcripts and of the audio that a run is scored on.
+
+    Utterances are taken in the order of their ids, so that the order of a split's
+    shards doesn't matter.
     """
     references = hashlib.sha256()
     audio = hashlib.sha256()
+
     for utterance in sorted(split.utterances, key=lambda utterance: utterance.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
         audio.update(f"{utterance.id}\0{utterance.content}\n".encode())
 
     facts = {
-        "validation_references": references.hexdigest()[:16],
-        "validation_audio": audio.hexdigest()[:16],
+        "validation_references": references.hexdigest()[:_HASH_DIGITS],
+        "validation_audio": audio.hexdigest()[:_HASH_DIGITS],
         "validation_utterances": len(split.utterances),
     }
     if "noise" in split.index:
         facts["validation_noise"] = split.index["noise"]
+
     return facts
 
 
 def _training_facts(split: ShardedSplit) -> dict[str, Any]:
     """Returns which recordings a run learns from; copies of a recording count once.
 
-    From the split's column of hashes, so that a million utterances take a fraction of a
-    second.
+    The hash is of the split's column of content hashes, not of objects per utterance,
+    so that a million utterances take a fraction of a second.
     """
     recordings = np.unique(split.utterances.column("content"))
     return {
@@ -229,7 +292,7 @@ def training_audio(split: ShardedSplit) -> str:
 
 
 def _audio_hash(recordings: np.ndarray) -> str:
-    return hashlib.sha256(recordings.tobytes()).hexdigest()[:16]
+    return hashlib.sha256(recordings.tobytes()).hexdigest()[:_HASH_DIGITS]
 
 
 def train(
@@ -246,7 +309,7 @@ def train(
     lexicon: str | Path | None = None,
     own_process: bool = False,
     team: Team | None = None,
-) -> list[dict[str, float]]:
+) -> History:
     """Trains a model and records the run.
 
     A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the
@@ -285,8 +348,8 @@ def train(
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer", "loss" and your
-            own; with
-        several evaluations an epoch, those of each of them, and "epoch", such as 2.5.
+        own. With several evaluations an epoch, those of each of them, and "epoch", such
+        as 2.5.
 
     Raises:
         UsageError: if shards, folder or configuration do not fit together, or a package
@@ -307,10 +370,12 @@ def train(
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
+
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
         experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
+
         if not resume:
             # Reports errors in start_from before anything is written.
             open_start(experiment)
@@ -318,30 +383,34 @@ def train(
         # Processes that share each batch may build nothing before they have met.
         if team.share is None:
             check_model(experiment, run.alphabet)
+
         hashes = content_hashes(run.splits)
         claim = held.enter_context(
             own_run_folder(run_dir, experiment, hashes, resume=resume)
         )
         team.meet(run, hashes, claim)
+
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
 
         if claim.session and lexicon is not None:
             _check_same_words(run, lexicon)
+
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
         _write_settings(run, Path(shard_dir), gin_texts or {}, claim)
+
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
         held.enter_context(HostSampler(run_dir, claim.session))
-        session = held.enter_context(
-            Session(ledger, interruptions=(RunInterruptedError,))
-        )
+        session = Session(ledger, interruptions=(RunInterruptedError,))
+        held.enter_context(session)
         checkpoint = _begin(
             run, session, hashes, claim.extended, own_process=own_process
         )
+
         with ledger.interval("init"):
             # If a trial step failed in one of several processes that share each batch,
             # the others would wait for it.
@@ -353,30 +422,36 @@ def train(
 
             run = build(run, ledger, interruption, checkpoint)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
+
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
             loop = Loop(run, _hooks(run, placement, callbacks, log_to), checkpoints)
             held.enter_context(contextlib.closing(loop))
+
             if probed and on_gpu():
                 source = run.sources["train"]
                 spec = run.batches.dataset(run.state).element_spec
                 check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
 
-        # MLPerf's rules: no data may be read before run_start. So far only shards'
-        # indices were.
         machine = {} if hardware is None else {"hardware": to_json(hardware)}
         session.begin_training(run_facts(run, machine))
+
+        # MLPerf's rules forbid reading data before run_start. So far only the shards'
+        # indices were read. A resumed run checks its training shards too.
         for name in ("train", "validation") if claim.session else ("validation",):
             check_shards(run.splits[name].folder, run.splits[name].index, content=True)
+
         loop.train()
+
         book_traces(ledger, run.take_step.traces, placement.traces)
         ledger.event("checkpoints", checkpoint_hashes(run_dir))
+
         team.leave()
         return run.state.history
 
 
 def _check_same_words(run: RunData, lexicon: str | Path) -> None:
-    """Raises UsageError if a resumed run's dictionary differs from that of its beginning."""
+    """Raises UsageError if the lexicon has other words than those a run began with."""
     if run.lexicon != load_lexicon(run.run_dir):
         raise UsageError(
             f"A resumed run must keep its dictionary. {lexicon} has other words than {run.run_dir} "
@@ -385,17 +460,26 @@ def _check_same_words(run: RunData, lexicon: str | Path) -> None:
 
 
 def _write_settings(
-    run: RunData, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
+    run: RunData,
+    shard_dir: Path,
+    gin_texts: dict[str, str],
+    claim: Claim,
 ) -> None:
-    """Writes what `tfasr.training.trained` and a resumed session read of a run's settings."""
+    """Writes the settings that a resumed session and `tfasr.training.trained` read."""
     if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
+
     for name, text in gin_texts.items():
         write_whole(run.run_dir / name, text)
+
     save_lexicon(run.run_dir, run.lexicon)
     record_plugins(run.run_dir)
-    statistics = run.splits["train"].feature_statistics()
-    record_sources(run.run_dir, shard_dir, statistics, run.dictionary is not None)
+    record_sources(
+        run.run_dir,
+        shard_dir,
+        run.splits["train"].feature_statistics(),
+        run.dictionary is not None,
+    )
 
 
 def _begin(
@@ -415,26 +499,34 @@ def _begin(
         extended: how a finished run is trained longer; None if it isn't.
         own_process: whether the process's age counts, see `train`.
     """
-    resumes = bool(session.ledger.session)
-    ledger = session.ledger
-    checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
-    step = read_state(checkpoint).step if checkpoint else None
+    checkpoint = None
+    if session.ledger.session:
+        checkpoint = newest_checkpoint(run.run_dir, set_aside=True)
+
+    step = None if checkpoint is None else read_state(checkpoint).step
+
     session.start(step, own_process=own_process)
+
+    ledger = session.ledger
     ledger.event("shards", hashes)
     ledger.event("files", settings_hashes(run.run_dir))
+
     shared = overlap(
         run.splits["train"].utterances, run.splits["validation"].utterances
     )
     warn_of_overlap(shared, "validation")
+
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_extensions())
     ledger.event("instruction_set", layers_instruction_set())
+
     if extended:
         ledger.event("extended", extended)
         log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", extended)
 
-    if resumes:
+    if ledger.session:
         log_resumption(run.run_dir, step)
+
     return checkpoint
 
 
@@ -444,17 +536,20 @@ def _hooks(
     callbacks: Sequence[keras.callbacks.Callback],
     log_to: Sequence[str],
 ) -> list[Hook]:
-    """Returns the hooks of the process that writes the run, in the order of their calls."""
-    # Before the others: nothing else works with a loss that is not finite.
+    """Returns the hooks of the process that writes the run, in their order of calls."""
+    # Recorded and checked first: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
     hooks += run.team.hooks(run)
     hooks += [ShowProgress(), PrintSentences(run)]
+
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))
+
     targets = WatchTargets()
     hooks.append(targets)
     hooks.append(ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir))))
     hooks.append(WriteProgress(run, targets))
-    # First of all, so that the others see the scores.
+    # Called before all others, so that they see the scores.
     evaluate = Evaluate(placement, wait=any(hook.needs_scores for hook in hooks))
+
     return [evaluate, *hooks]

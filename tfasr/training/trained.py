@@ -1,4 +1,9 @@
-"""A run, opened to use its model: to evaluate, transcribe, export and measure it."""
+"""A run, opened to use its model: to evaluate, transcribe, export and measure it.
+
+`open_trained` returns a `TrainedRun`, from which recognisers, exports, benchmarks and
+evaluations get the model with its weights, features and decoder. It reads the files
+that `tfasr.training.train` has written into the run's folder; it never writes into it.
+"""
 
 import contextlib
 import dataclasses
@@ -41,9 +46,12 @@ if TYPE_CHECKING:
     from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
-
-_PRIOR_UTTERANCES = 200  # with 50 no logarithm differed by 0.3 on mini LibriSpeech
-_LEAST_PRIOR = 1e-5  # of a class that never occurs, which a division would prefer
+# How many training utterances the classes' mean probabilities are estimated from. With
+# 50, no logarithm differed by 0.3 on mini LibriSpeech.
+_PRIOR_UTTERANCES = 200
+# The least mean probability. A class that never occurs would otherwise be preferred by
+# the division.
+_LEAST_PRIOR = 1e-5
 
 # Shows progress over a number of utterances; yields a function to call with how many
 # more are done.
@@ -51,6 +59,7 @@ Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
 def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
+    """A `Progress` that shows nothing."""
     return contextlib.nullcontext(lambda _: None)
 
 
@@ -68,6 +77,7 @@ class TrainedRun:
 
     @cached_property
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """The features' mean and deviation, both float32 ``(num_features,)``."""
         return load_feature_statistics(self.path, self.experiment.features.num_features)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
@@ -75,6 +85,7 @@ class TrainedRun:
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
+        """Returns the path of the "best" or "last" checkpoint, or of a file."""
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:
@@ -86,11 +97,19 @@ class TrainedRun:
     def model(
         self, checkpoint: str = "best", *, precision: str | None = None
     ) -> CtcModel:
-        """Returns the model with a checkpoint's weights: averaged ones if it holds any."""
-        # Before the model is built, which takes a while.
+        """Returns the model with a checkpoint's weights.
+
+        They are the averaged ones if the checkpoint has any.
+
+        Args:
+            checkpoint: "best", "last" or the path of a file.
+            precision: Keras's dtype policy; by default the one that the run trains in.
+        """
+        # A missing checkpoint is found before the model is built, which takes a while.
         path = self.checkpoint(checkpoint)
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
+
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
@@ -110,41 +129,50 @@ class TrainedRun:
         checked: bool = True,
         part: int = 0,
     ) -> BatchSource:
-        """Returns batches of a prepared split, normalised as in training; ``checked``
-        verifies it.
+        """Returns the batches of a prepared split, normalised as in training.
 
-        ``part`` takes only so many of its utterances, see `ShardedSplit.part`; 0 takes
-        all.
+        Args:
+            split: its name, such as "validation".
+            shard_dir: the folder with the split; the run's own by default.
+            checked: whether to verify its files and that it fits the run.
+            part: takes only so many of its utterances, see `ShardedSplit.part`; 0 takes
+                all.
         """
-        prepared = open_split(
-            shard_dir or recorded_shard_dir(self.path), split, content=checked
-        )
-        if (
-            checked
-            and check_splits({split: prepared}, self.experiment) != self.alphabet
-        ):
-            raise UsageError(
-                f"The split must be prepared with the run's alphabet {self.alphabet}. Received: "
-                f"{prepared.index['alphabet']} in {prepared.folder}."
-            )
+        if not shard_dir:
+            shard_dir = recorded_shard_dir(self.path)
 
-        prepared = prepared.part(part) if part else prepared
-        features = self.experiment.features
-        pipeline = self.experiment.pipeline
-        options = {"evaluated": self.experiment.evaluated_utterances}
+        prepared = open_split(shard_dir, split, content=checked)
+        if checked:
+            alphabet = check_splits({split: prepared}, self.experiment)
+            if alphabet != self.alphabet:
+                raise UsageError(
+                    "The split must be prepared with the run's alphabet "
+                    f"{self.alphabet}. Received: {prepared.index['alphabet']} in "
+                    f"{prepared.folder}."
+                )
+
+        if part:
+            prepared = prepared.part(part)
+
         return BatchSource(
-            prepared, features, pipeline, statistics=self.statistics, **options
+            prepared,
+            self.experiment.features,
+            self.experiment.pipeline,
+            statistics=self.statistics,
+            evaluated=self.experiment.evaluated_utterances,
         )
 
     def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
-        """An untrained model and its evaluator, as in the run's own evaluations."""
-        part = self.experiment.training.evaluation_utterances
-        # The training has checked it.
-        source = self.source("validation", checked=False, part=part)
+        """Returns an untrained model and its evaluator, as in the run's evaluations."""
+        # The training process has checked the split.
+        source = self.source(
+            "validation",
+            checked=False,
+            part=self.experiment.training.evaluation_utterances,
+        )
         model = self.untrained_model()
-        words = load_lexicon(self.path)
         return model, make_evaluator(
-            self.experiment, model, source, self.alphabet, words
+            self.experiment, model, source, self.alphabet, load_lexicon(self.path)
         )
 
     def evaluate(
@@ -162,30 +190,12 @@ class TrainedRun:
         checkpoint: str = "best",
         progress: Progress = no_progress,
     ) -> EvaluationResult:
-        """Scores the model on a split; the function `evaluate` has the same parameters."""
-        training = self.experiment.training
-        if not 0 <= middle_weight < math.inf:
-            raise UsageError(
-                "--middle_weight must be a finite number of at least 0. Received: "
-                f"{middle_weight}. Leave it out to decode the last layer's outputs alone; 0.5 is a "
-                "good first try."
-            )
+        """Scores the model on a split; the function `evaluate` has the same parameters.
 
-        learnt = training.intermediate_loss_weight
-        if middle_weight and (decoder.name != "word_beam" or not learnt):
-            raise UsageError(
-                "--middle_weight needs the decoder word_beam and a run trained with a "
-                f"TrainingConfig.intermediate_loss_weight. Received: the decoder {decoder.name} "
-                f"and {self.path}, trained with a weight of {learnt:g}. Leave --middle_weight out"
-                f"{', or add --decoder word_beam' if learnt else ''}."
-            )
-
-        if not 0 <= prior_weight <= 1:
-            raise UsageError(
-                f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out to decode"
-                " the model's own probabilities; 0.5 is a good first try with a language model."
-            )
-
+        In addition, ``hot_words`` are preferred by ``hot_word_weight``, and
+        ``progress`` shows how far the evaluation is.
+        """
+        self._check_weights(decoder, prior_weight, middle_weight)
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
@@ -194,7 +204,7 @@ class TrainedRun:
 
         weights = hot_words and hot_words_of(hot_words, self.alphabet, hot_word_weight)
         try:
-            written_by = make_decoder(
+            made = make_decoder(
                 decoder,
                 self.alphabet,
                 words,
@@ -213,28 +223,64 @@ class TrainedRun:
         model = self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
+
         if prior_weight:
-            priors = self._log_priors(model, shard_dir)
-            written_by = PriorDivision(written_by, priors, prior_weight)
+            made = PriorDivision(made, self._log_priors(model, shard_dir), prior_weight)
 
         if middle_weight:
+            # The classes that replace each one in the middle layer.
             labels = [[label] for label in range(self.alphabet.blank_id)]
-            if training.intermediate_labels == "characters":
+            if self.experiment.training.intermediate_labels == "characters":
                 labels = self.alphabet.spelled_classes
-            written_by = MiddleRescoring(
-                written_by, self.alphabet, labels, middle_weight
-            )
+
+            made = MiddleRescoring(made, self.alphabet, labels, middle_weight)
 
         with progress(len(source.split.utterances)) as advance:
-            evaluator = Evaluator(model, source, written_by, middle=middle_weight > 0)
+            evaluator = Evaluator(model, source, made, middle=middle_weight > 0)
             return evaluator.evaluate(advance)
 
+    def _check_weights(
+        self, decoder: DecoderConfig, prior_weight: float, middle_weight: float
+    ) -> None:
+        """Raises UsageError for weights out of range, or unfit for decoder or run."""
+        if not 0 <= middle_weight < math.inf:
+            raise UsageError(
+                "--middle_weight must be a finite number of at least 0. Received: "
+                f"{middle_weight}. Leave it out to decode the last layer's outputs alone; "
+                "0.5 is a good first try."
+            )
+
+        learnt = self.experiment.training.intermediate_loss_weight
+        if middle_weight and (decoder.name != "word_beam" or not learnt):
+            remedy = "Leave --middle_weight out"
+            if learnt:
+                remedy += ", or add --decoder word_beam"
+
+            raise UsageError(
+                "--middle_weight needs the decoder word_beam and a run trained with a "
+                "TrainingConfig.intermediate_loss_weight. Received: the decoder "
+                f"{decoder.name} and {self.path}, trained with a weight of {learnt:g}. "
+                f"{remedy}."
+            )
+
+        if not 0 <= prior_weight <= 1:
+            raise UsageError(
+                f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out "
+                "to decode the model's own probabilities; 0.5 is a good first try with a "
+                "language model."
+            )
+
     def _log_priors(self, model: CtcModel, shard_dir: str | Path | None) -> np.ndarray:
-        """The logarithms of the classes' mean probabilities in some training utterances."""
+        """Returns the logarithms of the classes' mean probabilities, ``(classes,)``.
+
+        They are the means over some training utterances' frames, of ``shard_dir`` if it
+        has a training split, otherwise of the run's own shards.
+        """
         has_training = shard_dir is not None and (Path(shard_dir) / "train").is_dir()
-        source = self.source(
-            "train", shard_dir if has_training else None, part=_PRIOR_UTTERANCES
-        )
+        if not has_training:
+            shard_dir = None
+
+        source = self.source("train", shard_dir, part=_PRIOR_UTTERANCES)
         evaluator = Evaluator(model, source, GREEDY.make(None, self.alphabet, (), None))
         frames = [
             np.exp(of_utterance[:length])
@@ -242,7 +288,9 @@ class TrainedRun:
             for of_utterance, length in zip(log_probs, lengths, strict=True)
         ]
         evaluator.close()
-        return np.log(np.maximum(np.concatenate(frames).mean(axis=0), _LEAST_PRIOR))
+
+        priors = np.concatenate(frames).mean(axis=0)
+        return np.log(np.maximum(priors, _LEAST_PRIOR))
 
 
 def open_trained(run_dir: str | Path) -> TrainedRun:
@@ -253,6 +301,7 @@ def open_trained(run_dir: str | Path) -> TrainedRun:
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
+
     return TrainedRun(
         run_dir, Experiment.load(run_dir), Alphabet.load(run_dir / ALPHABET_FILE)
     )

@@ -1,4 +1,8 @@
-"""What a time to accuracy costs: hours times price, plus electricity if paid separately."""
+"""What a time to accuracy costs: hours times price, plus electricity if paid separately.
+
+`load_hardware` reads a machine's prices, `cost_of` applies them to some time and its
+measured energy, and `relative_cost` compares two machines.
+"""
 
 import dataclasses
 import json
@@ -18,6 +22,8 @@ _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
     "amortisation_years", "power_w", "num_hosts", "num_devices",
 )  # fmt: skip
+
+# What a message says instead of gin's words about a price that is bound to nothing.
 _UNBOUND = "nothing: bind it, or pass --price_usd_per_hour"
 
 
@@ -73,19 +79,28 @@ class HardwareConfig:
         fits = rate is None or (math.isfinite(rate) and rate >= 0)
         require(fits, self, "electricity_usd_per_kwh", "at least 0, or None")
         if self.amortisation_years is not None:
-            rented = self.price_usd_per_hour is not None
-            rule = "None if amortisation_years is given: a machine is rented or written off"
-            require(not rented, self, "price_usd_per_hour", rule)
-            rule = "given with the purchase_price_usd, which is written off over them"
             require(
-                self.purchase_price_usd is not None, self, "amortisation_years", rule
+                self.price_usd_per_hour is None,
+                self,
+                "price_usd_per_hour",
+                "None if amortisation_years is given: a machine is rented or written off",
+            )
+            require(
+                self.purchase_price_usd is not None,
+                self,
+                "amortisation_years",
+                "given with the purchase_price_usd, which is written off over them",
             )
 
     @property
     def hourly_usd(self) -> float | None:
-        """Price of an hour without electricity, or None if unknown."""
+        """Price of an hour without electricity, or None if unknown.
+
+        A machine that was bought is written off over the hours in which it works.
+        """
         if self.amortisation_years is None:
             return self.price_usd_per_hour
+
         hours = self.amortisation_years * HOURS_PER_YEAR * self.utilisation
         return self.purchase_price_usd / hours
 
@@ -98,9 +113,11 @@ class Cost:
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
+
     # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal
-    # power; it holds for ``electricity_usd`` and what they add to ``usd``, too
+    # power; it holds for ``electricity_usd`` and what they add to ``usd``, too.
     kwh_is: str | None
+
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together
     price_hours: float | None  # hours times purchase price in USD, for comparisons
@@ -109,31 +126,53 @@ class Cost:
 def cost_of(
     hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None
 ) -> Cost:
-    """Computes the cost of ``charged_s`` seconds in which ``energy`` was measured."""
+    """Computes what some time on a machine costs.
+
+    Args:
+        hardware: the machine's prices, if known.
+        charged_s: the time in seconds.
+        energy: what was measured in it, if anything.
+    """
     hardware = hardware or HardwareConfig()
     hours = charged_s / 3600
-    hourly = hardware.hourly_usd
-    rate = hardware.electricity_usd_per_kwh
-    machine = None if hourly is None else hourly * hours
     kwh, kwh_is = _kwh(hardware, hours, energy)
-    electricity = None if rate is None or kwh is None else rate * kwh
+
+    electricity_usd = None
+    if kwh is not None and hardware.electricity_usd_per_kwh is not None:
+        electricity_usd = hardware.electricity_usd_per_kwh * kwh
+
+    # Without electricity, which may be included in the rent.
+    machine_usd = None
+    if hardware.hourly_usd is not None:
+        machine_usd = hardware.hourly_usd * hours
+
     # If electricity costs extra and is unknown, the total is unknown.
-    is_complete = machine is not None and (rate is None or electricity is not None)
-    price = hardware.purchase_price_usd
+    usd = machine_usd
+    if usd is not None and hardware.electricity_usd_per_kwh is not None:
+        usd = None
+        if electricity_usd is not None:
+            usd = machine_usd + electricity_usd
+
+    price_hours = None
+    if hardware.purchase_price_usd is not None:
+        price_hours = hardware.purchase_price_usd * hours
+
     return Cost(
         charged_s=charged_s,
-        hourly_usd=hourly,
-        machine_usd=machine,
+        hourly_usd=hardware.hourly_usd,
+        machine_usd=machine_usd,
         kwh=kwh,
         kwh_is=kwh_is,
-        electricity_usd=electricity,
-        usd=machine + (electricity or 0) if is_complete else None,
-        price_hours=None if price is None else price * hours,
+        electricity_usd=electricity_usd,
+        usd=usd,
+        price_hours=price_hours,
     )
 
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
+
+    It is None if neither is known of both.
 
     Hours times purchase price can replace dollars if both machines are written off over
     equal times and used alike. It is our reading of the paper's price/performance ratio
@@ -151,12 +190,14 @@ def relative_cost(first: Cost, other: Cost) -> float | None:
 def _kwh(
     hardware: HardwareConfig, hours: float, energy: EnergyUse | None
 ) -> tuple[float | None, str | None]:
+    """Returns the energy of some hours, and which kind of number it is (`Cost.kwh_is`)."""
     if energy is not None:
         kind = "at least" if energy.total_unknown_s else "measured"
         return energy.total_joules / JOULES_PER_KWH, kind
 
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
+
     return None, None
 
 
@@ -165,15 +206,19 @@ def load_hardware(
 ) -> HardwareConfig:
     """Reads a machine's description without TensorFlow.
 
-    ``name`` is a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
-    ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of
-    `HardwareConfig`. Raises UsageError, naming the file, if it can't be read.
+    Args:
+        name: a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
+            ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of
+            `HardwareConfig`.
+        price_usd_per_hour: replaces the description's.
+
+    Raises:
+        UsageError: naming the file, if it can't be read.
     """
     path = _find(str(name))
-    if price_usd_per_hour is None:
-        price = {}
-    else:
-        price = {"price_usd_per_hour": price_usd_per_hour}
+    price: dict[str, float] = {}
+    if price_usd_per_hour is not None:
+        price["price_usd_per_hour"] = price_usd_per_hour
 
     try:
         if path.suffix == ".json":
@@ -194,6 +239,7 @@ def load_hardware(
 
 
 def _find(name: str) -> Path:
+    """Returns the file of a machine: as named, or a preset with or without its suffix."""
     presets = gin.presets_folder()
     shipped = (
         presets / "hardware" / name,
@@ -212,13 +258,19 @@ def _find(name: str) -> Path:
 
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
+    """Reads a gin file that binds `HardwareConfig`.
+
+    Args:
+        path: the file.
+        price: values that replace the file's, by field.
+    """
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
 
     def build(lines: gin.GinText) -> HardwareConfig:
         if gin.bound_names(lines) != {"HardwareConfig"}:
             raise UsageError(
-                f"{path} must describe a machine and bind HardwareConfig alone. Received: "
-                f"{sorted(gin.bound_names(lines))}."
+                f"{path} must describe a machine and bind HardwareConfig alone. "
+                f"Received: {sorted(gin.bound_names(lines))}."
             )
 
         try:
@@ -238,23 +290,35 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
+    """Reads MLPerf's description of a system, with fields of `HardwareConfig` added.
+
+    Args:
+        path: the file.
+        price: values that replace the file's, by field.
+
+    Source: MLPerf's system_desc_id.json (github.com/mlcommons/policies).
+    """
     content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")
+
     hosts = _count(content.get("number_of_nodes"))
     devices = _count(content.get("accelerators_per_node"))
+    if devices is not None:
+        devices *= hosts or 1
+
     values: dict[str, Any] = {
         "name": str(content["system_name"] or path.stem),
         "num_hosts": hosts,
-        "num_devices": None if devices is None else devices * (hosts or 1),
+        "num_devices": devices,
         "source": path.name,
     }
     fields = {field.name for field in dataclasses.fields(HardwareConfig)}
     for name in content:
         if ("price" in name or "cost" in name) and name not in fields:
             raise ValueError(
-                "a price must name its currency, as price_usd_per_hour does; tfasr converts none. "
-                f"Received: {name}."
+                "a price must name its currency, as price_usd_per_hour does; tfasr "
+                f"converts none. Received: {name}."
             )
 
     values |= {name: value for name, value in content.items() if name in fields}
@@ -262,6 +326,9 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _count(value: object) -> int | None:
-    # MLPerf writes numbers as text.
+    """Returns a number of things, which MLPerf writes as text; None unless it is one."""
     text = str(value).strip()
-    return int(text) if text.isdigit() and int(text) > 0 else None
+    if not text.isdigit():
+        return None
+
+    return int(text) or None

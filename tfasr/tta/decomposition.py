@@ -1,4 +1,8 @@
-"""Why some runs take longer to a target than others: the ratio of times as exact factors."""
+"""Why some runs take longer to a target than others: the ratio of times as exact factors.
+
+`parts_until` cuts one run's time to a target into parts that add up to it; `decompose`
+compares the parts of two groups of runs. `throughput` says how fast a run trains.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +14,8 @@ from tfasr.ledger.intervals import EVALUATION, WORKERS, evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 
 WARMUP_STEPS = 10
+"""The first steps of each session, which are slower: caches and buffers fill up."""
+
 FACTORS = {
     "statistical_efficiency": "amount of training to the target",
     "hardware_throughput": "steady training throughput",
@@ -22,9 +28,12 @@ FACTORS = {
     "other": "checkpoints and all else, per utterance",
 }
 """The factors' names and labels, in the order of a waterfall chart."""
+
 # Parts that grow with training: the utterances trained on (statistical efficiency)
 # times a cost per utterance, which includes how often a run evaluates or saves.
 _PER_UTTERANCE = ("training", "input_wait", "evaluation", "workers", "other")
+
+# The intervals of the part "other".
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
@@ -39,12 +48,15 @@ class Throughput:
 
     utterances_per_s: float | None
     audio_s_per_s: float | None
-    # waiting as a share of training and waiting together
+
+    # Waiting as a share of training and waiting together.
     input_wait_share: float | None
+
     # Real over padded frames, in all steps but lost work.
     padding_efficiency: float | None
-    # utterances per step, in all steps but lost work; the last batches of an epoch are
-    # smaller
+
+    # Utterances per step, in all steps but lost work; the last batches of an epoch are
+    # smaller.
     mean_batch: float | None
     steps: int  # number of steady steps
     warmup_steps: int  # first steps of sessions, left out
@@ -57,31 +69,41 @@ def throughput(
     until_s: float | None = None,
     warmup_steps: int = WARMUP_STEPS,
 ) -> Throughput:
-    """Returns a run's steady throughput until ``until_s`` seconds after the model's creation.
+    """Returns a run's steady throughput.
 
-    The first ``warmup_steps`` steps of each session are left out.
+    Args:
+        timeline: the run.
+        until_s: seconds after the model's creation, up to which steps count; None for
+            all.
+        warmup_steps: how many first steps of each session to leave out.
     """
     steps = timeline.steps
     counted, warm, steady = _steady_steps(timeline, until_s, warmup_steps)
     train_s = _sum(steps.amounts("train_s"), steady)
     wait_s = _sum(steps.amounts("input_wait_s"), steady)
-    rates = [
-        # Other programs' logs may not record utterances: unknown, not 0.
-        _ratio(_sum(steps.amounts(name), steady), train_s)
-        if steps.states(name)
-        else None
-        for name in ("utterances", "audio_s")
-    ]
-    frames = [
-        _sum(steps.amounts(name), counted) for name in ("frames", "padded_frames")
-    ]
+
+    # Other programs' logs may not record these: unknown, not 0.
+    utterances_per_s = None
+    audio_s_per_s = None
+    mean_batch = None
     number = int(counted.sum())
-    utterances = _sum(steps.amounts("utterances"), counted)
+    if steps.states("audio_s"):
+        audio_s_per_s = _ratio(_sum(steps.amounts("audio_s"), steady), train_s)
+
+    if steps.states("utterances"):
+        utterances = steps.amounts("utterances")
+        utterances_per_s = _ratio(_sum(utterances, steady), train_s)
+        mean_batch = _ratio(_sum(utterances, counted), number)
+
     return Throughput(
-        *rates,
+        utterances_per_s=utterances_per_s,
+        audio_s_per_s=audio_s_per_s,
         input_wait_share=_ratio(wait_s, wait_s + train_s),
-        padding_efficiency=_ratio(*frames),
-        mean_batch=_ratio(utterances, number) if steps.states("utterances") else None,
+        padding_efficiency=_ratio(
+            _sum(steps.amounts("frames"), counted),
+            _sum(steps.amounts("padded_frames"), counted),
+        ),
+        mean_batch=mean_batch,
         steps=int(steady.sum()),
         warmup_steps=number - int(warm.sum()),
         traced_steps=int(warm.sum() - steady.sum()),
@@ -91,23 +113,36 @@ def throughput(
 def _steady_steps(
     timeline: Timeline, until_s: float | None, warmup_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns masks of the steps by ``until_s``, of those after the warm-up, and of the
-    steady.
+    """Returns masks of the steps: those until a time, of them the warm, the steady.
+
+    Args:
+        timeline: the run.
+        until_s: seconds after the model's creation; None for all steps.
+        warmup_steps: how many first steps of each session aren't warm.
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
-    until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
+
+    until_us = math.inf
+    if until_s is not None:
+        until_us = timeline.zero_us + round(until_s * 1e6)
+
     counted = timeline.steps.at_us <= until_us
     warm = counted & (timeline.steps.places >= warmup_steps)
     return counted, warm, warm & ~timeline.steps.compiled
 
 
 def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
+    """Returns the exact sum of the chosen values, whatever their order."""
     return math.fsum(values[chosen].tolist())
 
 
 def _ratio(amount: float, total: float) -> float | None:
-    return amount / total if total > 0 else None
+    """Returns a share or rate; None if there is nothing to divide by."""
+    if total > 0:
+        return amount / total
+
+    return None
 
 
 @dataclass(frozen=True)
@@ -118,13 +153,16 @@ class Parts:
     utterances_per_s: float  # of steady training steps, without waiting for input
     evaluations: int  # started before the target was met
     epochs: int  # started before the target was met
+
     # By name in `FACTORS`; ``training`` replaces the first three.
     seconds: dict[str, float]
+
     # What the machine gave the steps of the processors that they wanted.
     host_share: float = 1.0
 
     @property
     def total_s(self) -> float:
+        """The time to the target."""
         return math.fsum(self.seconds.values())
 
 
@@ -136,11 +174,14 @@ class Decomposition:
     """
 
     ratio: float  # of times from the creation of the model
-    # by the names of `FACTORS`; their product is the ratio, and above 1 slows the
-    # second group
+
+    # By the names of `FACTORS`; their product is the ratio, and above 1 slows the
+    # second group.
     factors: dict[str, float]
+
     utterances_ratio: float  # of utterances to the target
     throughput_ratio: float  # of steady throughput to the target
+
     # Of evaluations to the target; None if a run had no evaluation.
     evaluations_ratio: float | None
     runs: tuple[int, int]  # runs of each group
@@ -154,35 +195,37 @@ def parts_until(
     warmup_steps: int = WARMUP_STEPS,
     host_share: float = 1.0,
 ) -> Parts:
-    """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into
-    its parts.
+    """Splits a time to accuracy into its parts.
 
-    ``host_share`` is what the machine gave the steps of the processors that they wanted
-    (`tfasr.tta.host.HostUse.share`), 1 if unknown.
+    Args:
+        timeline: the run.
+        until_s: the time, in seconds after the model's creation.
+        warmup_steps: how many first steps of each session aren't steady.
+        host_share: what the machine gave the steps of the processors that they wanted
+            (`tfasr.tta.host.HostUse.share`), 1 if unknown.
 
-    Raises ValueError if the run trained on no utterances by then.
+    Raises:
+        ValueError: if the run trained on no utterances by then.
     """
     before = timeline.interval_seconds(0.0)
     until = timeline.interval_seconds(until_s)
     spent = {name: seconds - before[name] for name, seconds in until.items()}
-    steps, (counted, _, steady) = (
-        timeline.steps,
-        _steady_steps(timeline, until_s, warmup_steps),
-    )
-    of_step = steps.amounts("utterances")
+
+    counted, _, steady = _steady_steps(timeline, until_s, warmup_steps)
+    of_step = timeline.steps.amounts("utterances")
+    train_s = timeline.steps.amounts("train_s")
     utterances = _sum(of_step, counted)
-    rate = _ratio(_sum(of_step, steady), _sum(steps.amounts("train_s"), steady))
+    rate = _ratio(_sum(of_step, steady), _sum(train_s, steady))
     if not rate:
         # Without steady steps, use all steps with their compile time.
-        seconds = math.fsum(
-            (steps.amounts("train_s") + steps.amounts("compile_s"))[counted]
-        )
-        rate = utterances / seconds if seconds > 0 else 0.0
+        all_s = train_s + timeline.steps.amounts("compile_s")
+        rate = _ratio(utterances, _sum(all_s, counted))
 
     if not rate or not utterances:
         raise ValueError(
-            "Only a time to accuracy with training steps can be decomposed. Received: "
-            f"a run with {utterances:g} utterances in {counted.sum()} timed steps until then."
+            "Only a time to accuracy with training steps can be decomposed. Received: a "
+            f"run with {utterances:g} utterances in {counted.sum()} timed steps until "
+            "then."
         )
 
     training = utterances / rate
@@ -218,38 +261,47 @@ def decompose(
     machine and what the machine took. For groups, a factor is the geometric mean over
     all pairs of runs, which keeps these properties.
 
-    ``never``: how many runs of each group never reached the target and so have no
-    parts. Raises ValueError if a group is empty or a time is not positive.
+    Args:
+        first: the parts of each run of a group.
+        second: those of another group.
+        never: how many runs of each group never reached the target and so have no
+            parts.
+
+    Raises:
+        ValueError: if a group is empty or a time is not positive.
 
     Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33
     (2005).
     """
-    if (
-        not first
-        or not second
-        or min(parts.total_s for parts in (*first, *second)) <= 0
-    ):
+    empty = not first or not second
+    if empty or min(parts.total_s for parts in (*first, *second)) <= 0:
         raise ValueError(
             "Times must be larger than 0 to be decomposed. Received: none, or 0 s."
         )
+
+    # All arrays have a row for each run of the first group and a column for each of the
+    # second.
     mean = _log_mean(*_pairs(first, second, lambda parts: parts.total_s))
-    logs = dict.fromkeys(FACTORS, 0.0)
     of_utterances = _log_ratio(*_pairs(first, second, lambda parts: parts.utterances))
     of_host = -_log_ratio(*_pairs(first, second, lambda parts: parts.host_share))
+
+    logs = dict.fromkeys(FACTORS, 0.0)
     for name in first[0].seconds:
-        seconds = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
-        log = (seconds[1] - seconds[0]) / mean
+        a, b = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
+        factor = name
+        log = (b - a) / mean
+        weight = _log_mean(a, b) / mean
         if name in _PER_UTTERANCE:
-            of_amount = _log_mean(*seconds) / mean * of_utterances
+            of_amount = weight * of_utterances
             logs["statistical_efficiency"] += float(np.mean(of_amount))
             log = log - of_amount
 
         if name == "training":
-            of_machine = _log_mean(*seconds) / mean * of_host
+            factor = "hardware_throughput"
+            of_machine = weight * of_host
             logs["host"] += float(np.mean(of_machine))
             log = log - of_machine
 
-        factor = "hardware_throughput" if name == "training" else name
         logs[factor] += float(np.mean(log))
 
     return Decomposition(
@@ -270,15 +322,23 @@ def decompose(
 
 
 def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
+    """Returns in how many epochs an event with one of the keys happened until a time.
+
+    Events that don't say their epoch count as one each.
+
+    Args:
+        timeline: the run.
+        until_s: the time, in seconds after the model's creation.
+        *keys: such as "eval_start".
+    """
     until_us = timeline.zero_us + round(until_s * 1e6)
-    named = [
-        f"event {index}"
-        if (epoch := evaluated_epoch(timeline.metadata[index])) is None
-        else epoch
-        for index in timeline.of(*keys)
-        if timeline.useful[index] and timeline.clock_us[index] <= until_us
-    ]
-    return len(set(named))
+    epochs = set()
+    for index in timeline.of(*keys):
+        if timeline.useful[index] and timeline.clock_us[index] <= until_us:
+            epoch = evaluated_epoch(timeline.metadata[index])
+            epochs.add(f"event {index}" if epoch is None else epoch)
+
+    return len(epochs)
 
 
 _Amount = Callable[[Parts], float]
@@ -287,34 +347,47 @@ _Amount = Callable[[Parts], float]
 def _pairs(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = (
-        [float(amount(parts)) for parts in group] for group in (first, second)
-    )
-    return np.array(rows)[:, None], np.array(columns)[None, :]
+    """Returns an amount of all runs, ``(first, 1)`` and ``(1, second)``.
+
+    Whatever is computed from both has a value for each pair of runs.
+    """
+    rows = np.array([float(amount(parts)) for parts in first])
+    columns = np.array([float(amount(parts)) for parts in second])
+    return rows[:, None], columns[None, :]
 
 
 def _geometric_ratio(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> float | None:
-    amounts = [[amount(parts) for parts in group] for group in (first, second)]
-    if min(map(min, amounts)) <= 0:
-        return None
-    means = [math.fsum(map(math.log, group)) / len(group) for group in amounts]
-    return math.exp(means[1] - means[0])
+    """Returns the ratio of two groups' geometric means, second over first.
+
+    It is None if an amount of any run is 0.
+    """
+    logs = []
+    for group in (first, second):
+        amounts = list(map(amount, group))
+        if min(amounts) <= 0:
+            return None
+
+        logs.append(math.fsum(map(math.log, amounts)) / len(amounts))
+
+    return math.exp(logs[1] - logs[0])
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    # ln(b / a); 0 if either is 0.
+    """Returns ``ln(b / a)``; 0 where either is 0."""
     positive = (a > 0) & (b > 0)
     return np.log(np.where(positive, b, 1.0) / np.where(positive, a, 1.0))
 
 
 def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    # (b - a) / ln(b / a), a where they are equal, and 0 where either is 0 or less.
+    """Returns ``(b - a) / ln(b / a)``.
+
+    It is a where they are equal, and 0 where either is 0 or less.
+    """
     positive = (a > 0) & (b > 0)
-    a, difference = np.where(positive, a, 1.0), np.where(positive, b - a, 0.0)
+    a = np.where(positive, a, 1.0)
+    difference = np.where(positive, b - a, 0.0)
     equal = difference == 0
-    mean = np.where(equal, a, difference) / np.where(
-        equal, 1.0, np.log1p(difference / a)
-    )
-    return np.where(positive, mean, 0.0)
+    logs = np.where(equal, 1.0, np.log1p(difference / a))
+    return np.where(positive, np.where(equal, a, difference) / logs, 0.0)

@@ -1,12 +1,13 @@
-"""What slowed a run's GPUs down, from the samples in ``gpu.csv``."""
+"""What slowed a run's GPUs down, from the samples in ``gpu.csv``.
 
-import math
+`tfasr.telemetry` writes the samples; reports show these sentences below their tables.
+"""
 
 import numpy as np
 
 # Columns of ``gpu.csv``: the clock of the multiprocessors and the highest that the GPU
 # allows, the reasons for which it is lower (bits of `REASONS`), the power cap, the
-# temperature, and how many other processes compute on the GPU
+# temperature, and how many other processes compute on the GPU.
 GPU_STATE = (
     "sm_mhz",
     "most_mhz",
@@ -24,18 +25,22 @@ REASONS = {
     0x40: "heat, by hardware",
     0x80: "its power supply",
 }
+
 WORTH_NAMING = 0.1  # the part of a GPU's busy samples from which on a cause is named
 
 
 def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
-    """Returns a sentence for each GPU that was slowed down, or used by others, while it
-    was busy.
+    """Returns a sentence for each GPU that was slowed down or used by others.
+
+    Only samples in which it was busy count.
 
     Args:
-        samples: the columns of ``gpu.csv``, see `tfasr.tta.run.Run.utilisation`.
+        samples: the columns of ``gpu.csv``, see `tfasr.tta.run.Run.utilisation`. Files
+            without the columns of `GPU_STATE` have no notes.
     """
     if not {*GPU_STATE, "gpu", "utilisation_percent"} <= samples.keys():
         return []
+
     notes = []
     for gpu in np.unique(samples["gpu"]):
         busy = (samples["gpu"] == gpu) & (samples["utilisation_percent"] > 0)
@@ -47,31 +52,46 @@ def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
 
 
 def _note(samples: dict[str, np.ndarray]) -> str:
+    """Names the causes that slowed one GPU down, or "", from samples of it at work."""
     parts = []
-    reason_bits = samples["slowed_by"][~np.isnan(samples["slowed_by"])].astype(np.int64)
+    reasons = _measured(samples["slowed_by"]).astype(np.int64)
     for bit, cause in REASONS.items():
-        share = float(np.mean((reason_bits & bit) > 0)) if reason_bits.size else 0.0
+        share = _share((reasons & bit) > 0)
         if share >= WORTH_NAMING:
             parts.append(f"{cause} slowed it down in {share:.0%} of its busy samples")
 
     if parts:
         parts.append(
-            f"its clock was {_median(samples['sm_mhz'])} of {_median(samples['most_mhz'])} MHz, "
-            f"its temperature {_median(samples['temperature_c'])} °C, "
-            f"its power cap {_median(samples['power_limit_w'])} W (medians)"
+            f"its clock was {_median(samples['sm_mhz'])} of "
+            f"{_median(samples['most_mhz'])} MHz, its temperature "
+            f"{_median(samples['temperature_c'])} °C, its power cap "
+            f"{_median(samples['power_limit_w'])} W (medians)"
         )
 
-    others = samples["other_processes"]
-    others = others[~np.isnan(others)]
-    share = float(np.mean(others > 0)) if others.size else 0.0
+    share = _share(_measured(samples["other_processes"]) > 0)
     if share >= WORTH_NAMING:
         parts.append(
             f"other processes computed on it in {share:.0%} of its busy samples"
         )
+
     return "; ".join(parts)
 
 
+def _measured(values: np.ndarray) -> np.ndarray:
+    return values[~np.isnan(values)]
+
+
+def _share(chosen: np.ndarray) -> float:
+    """Returns which part of some samples is chosen; 0 without samples."""
+    if not chosen.size:
+        return 0.0
+
+    return float(np.mean(chosen))
+
+
 def _median(values: np.ndarray) -> str:
-    measured = values[~np.isnan(values)]
-    middle = float(np.median(measured)) if measured.size else math.nan
-    return "n/a" if math.isnan(middle) else f"{middle:.0f}"
+    measured = _measured(values)
+    if not measured.size:
+        return "n/a"
+
+    return f"{np.median(measured):.0f}"

@@ -33,8 +33,9 @@ class HostReading:
     kernel_s: float | None  # those of them in which the kernel worked for them
     waited_s: float | None  # their threads were ready to run and had no processor
     throttled_s: float | None  # a control group's quota was used up
-    stolen_s: float | None  # the hypervisor ran something else, on all processors
-    busy_s: float | None  # all processors worked, for whatever process
+    # Both add up the processors that this process may use.
+    stolen_s: float | None  # the hypervisor ran something else
+    busy_s: float | None  # they worked, for whatever process
     memory_stalled_s: (
         float | None
     )  # some process waited for memory, in wall-clock seconds

@@ -15,7 +15,9 @@ from tfasr.kit.registry import Registry, blamed
 
 LOWER = "lower"
 HIGHER = "higher"
+
 Target = tuple[str, float]
+"""A metric's name and the value that it must reach; error rates are fractions."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Metric:
     better: str = LOWER  # "lower" or "higher"
     rate: bool = False  # whether it is a fraction between 0 and 1, shown in percent
     label: str = ""  # its name in headings; by default the registered name
+
     # Computes it from references and hypotheses: plain texts, in the same order.
     # Ledgers store the other fields only, so two metrics that differ in nothing else
     # are equal.
@@ -48,14 +51,14 @@ class Metric:
 
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
-                "A metric must have a boolean as its rate and text as its label. Received: "
-                f"{self.rate!r}, {self.label!r}."
+                "A metric must have a boolean as its rate and text as its label. "
+                f"Received: {self.rate!r}, {self.label!r}."
             )
 
         if self.compute is not None and not callable(self.compute):
             raise UsageError(
-                "A metric's compute must be a function of references and hypotheses. Received: "
-                f"{self.compute!r}."
+                "A metric's compute must be a function of references and hypotheses. "
+                f"Received: {self.compute!r}."
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -63,24 +66,39 @@ class Metric:
         return {"better": self.better, "rate": self.rate, "label": self.label}
 
     def shown(self, value: float) -> str:
-        """Formats a value for log messages: rates in percent, other numbers as they are."""
-        return f"{100 * value:.2f} %" if self.rate else f"{value:.4g}"
+        """Formats a value for log messages: rates in percent, other numbers as they are.
+
+        Example:
+            >>> METRICS["cer"].shown(0.105)
+            '10.50 %'
+        """
+        if self.rate:
+            return f"{100 * value:.2f} %"
+
+        return f"{value:.4g}"
+
+    @property
+    def _sign(self) -> int:
+        """1 if lower values are better, -1 if higher ones are."""
+        return {LOWER: 1, HIGHER: -1}[self.better]
 
     @property
     def worst(self) -> float:
         """A value worse than any other, for diverged evaluations."""
-        return math.inf if self.better == LOWER else -math.inf
+        return self._sign * math.inf
 
     def met(self, value: float, target: float) -> bool:
-        return value <= target if self.better == LOWER else value >= target
+        """Whether a value meets a target; False for NaN."""
+        return self._sign * value <= self._sign * target
 
     def best(self, values: list[float]) -> float | None:
+        """Returns the best value, leaving out NaN; None if there is no other."""
         numbers = [value for value in values if not math.isnan(value)]
-        choose = min if self.better == LOWER else max
-        return choose(numbers, default=None)
+        return min(numbers, key=lambda value: self._sign * value, default=None)
 
     def hardness(self, target: float) -> float:
-        return -target if self.better == LOWER else target
+        """Returns a number that is larger for a target that is harder to meet."""
+        return -self._sign * target
 
 
 def _check(metric: object) -> None:
@@ -108,16 +126,23 @@ for _name, _metric in {
 BUILT_IN = frozenset(METRICS)
 """Names that runs need not declare."""
 
+# What every evaluation of `tfasr train` computes, whatever is registered.
 _OF_TRAINING = ("cer", "cer_reference", "wer", "loss")
 
 
 def computed_metrics() -> list[str]:
-    """Returns the users' metrics that evaluations compute, in the order of registration."""
+    """Returns the users' metrics that evaluations compute.
+
+    They are in the order of their registration.
+    """
     return [name for name, metric in METRICS.items() if metric.compute is not None]
 
 
 def evaluated_metrics() -> list[str]:
-    """Returns the metrics of every evaluation of ``tfasr train``, which targets may name."""
+    """Returns the metrics of every evaluation of ``tfasr train``.
+
+    These are the ones that its targets may name.
+    """
     return [*_OF_TRAINING, *computed_metrics()]
 
 
@@ -126,17 +151,27 @@ def compute_metrics(
     hypotheses: Sequence[str],
     names: Iterable[str] | None = None,
 ) -> dict[str, float]:
-    """Computes the users' metrics, or those in ``names``, from plain texts in the same order.
+    """Computes the users' metrics from plain texts.
 
-    Raises RunError, naming the user's file and line, if a function fails or returns no
-    finite number.
+    Args:
+        references: the correct transcripts.
+        hypotheses: the recogniser's transcripts, in the same order.
+        names: which metrics; by default all that can be computed.
+
+    Raises:
+        RunError: naming the user's file and line, if a function fails or returns no
+            finite number.
     """
+    if names is None:
+        names = computed_metrics()
+
     values = {}
-    for name in computed_metrics() if names is None else names:
+    for name in names:
         try:
             value = float(METRICS[name].compute(list(references), list(hypotheses)))
             if not math.isfinite(value):
                 raise ValueError(f"it returned {value}, not a finite number")
+
         except (Exception, SystemExit) as error:
             place, cause = blamed(error)
             at = METRICS.entry(name).place
@@ -172,10 +207,15 @@ class Metrics(Mapping[str, Metric]):
     def declare(
         self, declared: Mapping[str, Mapping[str, Any]] | None, where: object
     ) -> None:
-        """Adds a ledger's metrics: for each name an object with the fields of `Metric`.
+        """Adds a ledger's metrics.
 
-        Raises UsageError, naming ``where``, if one is invalid or its name has another
-        meaning already.
+        Args:
+            declared: for each name an object with the fields of `Metric`.
+            where: the ledger, for messages.
+
+        Raises:
+            UsageError: naming ``where``, if one is invalid or its name has another
+                meaning already.
         """
         for name, fields in (declared or {}).items():
             try:
@@ -185,6 +225,7 @@ class Metrics(Mapping[str, Metric]):
                     f"{where} describes the metric {name!r} wrongly. {error}"
                 ) from None
 
+            # Several runs may declare the same metric, if they mean the same by it.
             if name not in self:
                 self._declared[name] = metric
                 self._places[name] = str(where)
@@ -216,21 +257,31 @@ class Metrics(Mapping[str, Metric]):
 
 
 def metric_named(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
-    """Returns a metric; an unknown one is taken as a number of which lower is better."""
+    """Returns a metric; an unknown one is taken as a number of which lower is better.
+
+    Args:
+        name: the metric's name.
+        metrics: the known ones: the registered ones, or those of a run.
+    """
     return metrics.get(name, Metric())
 
 
 def _shown(metric: Metric) -> str:
+    """Returns a metric's meaning in words, for messages."""
     kind = "a fraction" if metric.rate else "a number"
-    label = f", labelled {metric.label!r}" if metric.label else ""
-    return f"{kind} ({metric.better} is better{label})"
+    meaning = f"{metric.better} is better"
+    if metric.label:
+        meaning += f", labelled {metric.label!r}"
+
+    return f"{kind} ({meaning})"
 
 
 def hardest(
     targets: Iterable[Target], metrics: Mapping[str, Metric] = METRICS
 ) -> Target:
-    """Returns the target that is hardest to reach: the one that ``--until decided``
-    decides at.
+    """Returns the target that is hardest to reach.
+
+    ``--until decided`` decides at this one.
     """
 
     def hardness(target: Target) -> float:
@@ -241,12 +292,26 @@ def hardest(
 
 
 def parse_target(text: str, metrics: Mapping[str, Metric] = METRICS) -> Target:
-    """Parses a target such as ``cer=0.10`` into metric and value, see `check_target`."""
+    """Parses a target into metric and value, and checks it.
+
+    Example:
+        >>> parse_target("cer=0.10")
+        ('cer', 0.1)
+
+    Raises:
+        UsageError: see `check_target`.
+    """
     return check_target(*written_target(text), metrics)
 
 
 def written_target(text: str) -> Target:
-    """Parses a target into metric and value without checking that the metric exists."""
+    """Parses a target into metric and value without checking that the metric exists.
+
+    A run that was not read yet may declare it.
+
+    Raises:
+        UsageError: if the text is no target at all.
+    """
     metric, _, value = text.partition("=")
     try:
         return metric.strip(), float(value)
@@ -259,20 +324,27 @@ def written_target(text: str) -> Target:
 def check_target(
     metric: str, value: float, metrics: Mapping[str, Metric] = METRICS
 ) -> Target:
-    """Checks a target and returns it; raises UsageError for an unknown metric or
-    invalid value.
+    """Checks a target and returns it.
+
+    Raises:
+        UsageError: for an unknown metric or an invalid value.
     """
     if metric not in metrics:
         raise UsageError(
-            f"A target's metric must be one of {', '.join(metrics)}, or one that a run declares. "
-            f"Received: {metric!r}."
+            f"A target's metric must be one of {', '.join(metrics)}, or one that a run "
+            f"declares. Received: {metric!r}."
         )
 
+    must_be = "a finite number"
+    lowest = -math.inf
+    highest = math.inf
+    if metrics[metric].rate:
+        must_be = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
+        lowest = 0
+        highest = 1
+
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    rate = metrics[metric].rate
-    if not number or not math.isfinite(value) or (rate and not 0 <= value <= 1):
-        fraction = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
-        must_be = fraction if rate else "a finite number"
+    if not number or not math.isfinite(value) or not lowest <= value <= highest:
         raise UsageError(f"A target must be {must_be}. Received: {metric}={value!r}.")
 
     return metric, value

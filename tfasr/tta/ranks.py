@@ -19,10 +19,13 @@ from tfasr.tta.policies import Bracket
 
 GROUPS = "groups"
 PAIRS = "pairs"
+
 # Larger groups use the normal approximation, which then errs by less than 1 %.
 _MOST_COUNTED = 60
 _LEAST_S = 1e-3  # a time of 0 has no logarithm: it counts as a millisecond
+
 Ends = tuple[np.ndarray, np.ndarray]
+"""The lower and the upper ends of times or ratios, as logarithms, ``(..., runs)``."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,14 @@ class Ratios:
     """How much later the second group is than the first, as logarithms of ratios."""
 
     estimate: np.ndarray  # the median ratio; NaN if runs without a time could change it
-    low: np.ndarray  # ends of the interval; infinite if the runs set no limit
+
+    # Ends of the interval; infinite if the runs set no limit.
+    low: np.ndarray
     high: np.ndarray
-    # two-sided; below ``1 - confidence`` exactly if the interval excludes 0
+
+    # Two-sided; below ``1 - confidence`` exactly if the interval excludes 0.
     p_value: np.ndarray
+
     # 1 if more ratios are certainly above 1 than below 1, -1 if fewer, else 0
     sign: np.ndarray
 
@@ -43,6 +50,9 @@ def log_ends(brackets: Sequence[Bracket]) -> Ends:
 
     A run that never met the target lies between its last evaluation and infinity; one
     that met it at its first evaluation has no lower end.
+
+    Returns:
+        The lower ends and the upper ends, each ``(runs,)``.
     """
     low = np.array([bracket.last_miss_s for bracket in brackets], float)
     high = np.array([_end_s(bracket) for bracket in brackets], float)
@@ -51,7 +61,10 @@ def log_ends(brackets: Sequence[Bracket]) -> Ends:
 
 
 def _end_s(bracket: Bracket) -> float:
-    return math.inf if bracket.first_hit_s is None else bracket.first_hit_s
+    if bracket.first_hit_s is None:
+        return math.inf
+
+    return bracket.first_hit_s
 
 
 def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
@@ -60,6 +73,11 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
     For "groups", these are the ratios of every run of the second group to every run of
     the first. For "pairs", run 1 of both groups is a pair, and so on: each pair's ratio
     and the (geometric) mean of any two pairs' ratios, known as Walsh averages.
+
+    Args:
+        first: the ends of the first group's times.
+        second: those of the second's.
+        test: `GROUPS` or `PAIRS`.
     """
     if test == PAIRS:
         least = _walsh_averages(second[0] - first[1])
@@ -72,11 +90,19 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns every run of the second group minus every run of the first.
+
+    The shapes ``(..., first)`` and ``(..., second)`` become ``(..., first * second)``.
+    """
     between = second[..., :, None] - first[..., None, :]
     return between.reshape(*between.shape[:-2], -1)
 
 
 def _walsh_averages(ratios: np.ndarray) -> np.ndarray:
+    """Returns the mean of each two ratios, also of each one with itself.
+
+    The shape ``(..., n)`` becomes ``(..., n * (n + 1) / 2)``.
+    """
     one, other = np.triu_indices(ratios.shape[-1])
     return (ratios[..., one] + ratios[..., other]) / 2
 
@@ -90,23 +116,28 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
     are within each pair. Neither the shape of the times' distribution matters nor when
     runs were stopped.
 
+    Args:
+        first: the ends of the first group's times.
+        second: those of the second's.
+        test: `GROUPS` or `PAIRS`.
+        confidence: the probability with which the interval contains the true ratio.
+
     Source: Mann and Whitney 1947 (doi 10.1214/aoms/1177730491) and Wilcoxon 1945 (doi
     10.2307/3001968) for the tests, Hodges and Lehmann 1963 (doi
     10.1214/aoms/1177704172) for the medians and intervals.
     """
     least, greatest = log_ratios(first, second, test)
-    sizes = (first[0].shape[-1], second[0].shape[-1])
-    below_or_equal = order_distribution(test, *sizes)
+    first_runs = first[0].shape[-1]
+    second_runs = second[0].shape[-1]
+    below_or_equal = order_distribution(test, first_runs, second_runs)
 
     later = np.count_nonzero(least > 0, axis=-1)
     earlier = np.count_nonzero(greatest < 0, axis=-1)
-    # The distribution is symmetric: as many above as here are as likely as that many
-    # below.
     tail = np.minimum(_tail(below_or_equal, later), _tail(below_or_equal, earlier))
 
-    end = end_of_interval(test, *sizes, confidence)
     low = np.full(least.shape[:-1], -np.inf)
     high = np.full(least.shape[:-1], np.inf)
+    end = end_of_interval(test, first_runs, second_runs, confidence)
     if end > 0:
         low = least[..., end - 1]
         high = greatest[..., -end]
@@ -121,6 +152,11 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
 
 
 def _tail(below_or_equal: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Returns the probability of so many ratios above 1, or more.
+
+    The distribution is symmetric: as many above as here are as likely as that many
+    below.
+    """
     return below_or_equal[below_or_equal.size - 1 - count]
 
 
@@ -139,6 +175,7 @@ def _median_ratio(first: Ends, second: Ends, test: str) -> np.ndarray:
 
 
 def _middles(ends: Ends) -> Ends:
+    """Returns each bracket's middle as both ends, or its own ends if one is infinite."""
     low, high = ends
     is_finite = np.isfinite(low) & np.isfinite(high)
     middle = np.where(is_finite, low, 0.0) / 2 + np.where(is_finite, high, 0.0) / 2
@@ -147,7 +184,13 @@ def _middles(ends: Ends) -> Ends:
 
 @cache
 def order_distribution(test: str, first: int, second: int) -> np.ndarray:
-    """Returns the probabilities of at most 0, 1, 2, ... ratios above 1 if nothing differs."""
+    """Returns the probabilities of at most 0, 1, 2, ... ratios above 1 if nothing differs.
+
+    Args:
+        test: `GROUPS` or `PAIRS`.
+        first: how many runs the first group has; of pairs, how many pairs there are.
+        second: how many runs the second group has.
+    """
     if test == PAIRS:
         shares = np.ones(1)
         for rank in range(1, first + 1):
@@ -166,9 +209,17 @@ def order_distribution(test: str, first: int, second: int) -> np.ndarray:
 
 
 def _rank_sums(first: int, second: int) -> np.ndarray:
-    """Returns the distribution of Mann and Whitney's statistic for groups without ties."""
+    """Returns the distribution of Mann and Whitney's statistic for groups without ties.
+
+    Args:
+        first: how many runs the first group has.
+        second: how many the second has.
+
+    Returns:
+        The probability of each number of ratios above 1, ``(first * second + 1,)``.
+    """
     # ways[k, u]: ways to choose k of the runs so far for the second group, with u
-    # ratios above 1
+    # ratios above 1.
     ways = np.zeros((second + 1, first * second + 1))
     ways[0, 0] = 1
     for run in range(first + second):
@@ -182,16 +233,24 @@ def _rank_sums(first: int, second: int) -> np.ndarray:
 
 
 def least_p(test: str, first: int, second: int) -> float:
-    """Returns the smallest p-value that so many runs can give."""
+    """Returns the smallest p-value that so many runs can give.
+
+    Args:
+        test: `GROUPS` or `PAIRS`.
+        first: the runs of the first group.
+        second: those of the second.
+    """
     if min(first, second) == 0:
         return 1.0
+
     return min(1.0, 2 * float(order_distribution(test, first, second)[0]))
 
 
 @cache
 def end_of_interval(test: str, first: int, second: int, confidence: float) -> int:
-    """Returns which ratio, counted from the least, is the interval's end; 0 with too
-    few runs.
+    """Returns which ratio, counted from the least, is the interval's end.
+
+    It is 0 with too few runs.
     """
     shares = order_distribution(test, first, second)
     return int(np.searchsorted(shares, (1 - confidence) / 2, side="left"))

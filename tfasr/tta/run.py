@@ -1,8 +1,13 @@
-"""A finished or growing run, read from its folder."""
+"""A finished or growing run, read from its folder.
 
+`load_run` checks a ledger and returns a `Run`, from which everything else about it is
+asked: times to accuracy, curves, throughput, the machine and its samples.
+"""
+
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,331 +15,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.display.chart import Axis, Chart, Mark, Panel, Rule, curve, run_colour
-from tfasr.display.table import (
-    Column,
-    Table,
-    dataframe,
-    fixed,
-    html_table,
-    table_of,
-    to_text,
-    values_of,
-)
+from tfasr.display.table import dataframe, html_table
 from tfasr.errors import UsageError, explained
 from tfasr.kit import files
 from tfasr.ledger.events import last_value, read_ledger
-from tfasr.ledger.intervals import Event, evaluated_epoch
-from tfasr.ledger.schema import TargetRule
+from tfasr.ledger.intervals import Event
+from tfasr.ledger.schema import TargetRule, TrainStep
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
-from tfasr.tta.metrics import (
-    HIGHER,
-    Metric,
-    Metrics,
-    Target,
-    check_target,
-    metric_named,
-)
-from tfasr.tta.policies import (
-    PAPER,
-    AccuracyPoint,
-    Bracket,
-    EvaluationReading,
-    Policy,
-    TimeToAccuracy,
-)
+from tfasr.tta.explain import Explanation, line_numbers
+from tfasr.tta.metrics import HIGHER, Metrics, Target, check_target, metric_named
+from tfasr.tta.policies import PAPER, AccuracyPoint, Policy, TimeToAccuracy
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tfasr.display.vega import Drawing
 
-_STEP_FIELDS = (
-    "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
-    "train_s",
-)  # fmt: skip
+# The columns of `Run.steps_to_dataframe`.
+_STEP_FIELDS = [field.name for field in dataclasses.fields(TrainStep)]
+
+# What to do about a file that can't be read, at the end of messages.
 _REMEDY = "Delete the file to report without the machine's facts."
 _REMEDY_CONFIG = (
     "Bring the file back, or delete it to report without the configuration."
 )
 _REMEDY_SAMPLES = "Delete the file to report without its samples."
-_CLOCK_TEXT = fixed(3)
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One line of an explanation, and the event behind it."""
-
-    kind: str  # "start", "left out", "evaluation", "bracket" or "result"
-    text: str
-    clock_s: float | None  # the policy's clock at the event; None for time left out
-    event: int | None  # its index among the run's events, from 0
-    # Its line in ``events.jsonl``, from 1; None for other programs' logs.
-    line: int | None
-    key: str | None
-    time_ms: float | None  # wall clock of the event, since 1970
-    seconds: float | None = None  # time left out
-
-
-_COLUMNS: list[Column[Reason]] = [
-    Column("how the time came about", "text", lambda reason: reason.text),
-    Column(
-        "clock\ns", "clock_s", lambda reason: reason.clock_s, _CLOCK_TEXT, missing=""
-    ),
-    Column("line", "line", lambda reason: reason.line, missing=""),
-    Column("event", "key", lambda reason: reason.key, missing=""),
-    Column(
-        "at\nms since 1970",
-        "time_ms",
-        lambda reason: reason.time_ms,
-        fixed(0),
-        missing="",
-    ),
-    Column("", "kind", lambda reason: reason.kind),
-    Column("", "left_out_s", lambda reason: reason.seconds),
-]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A run's time to a target, and the evaluations and rules behind it.
-
-    Shown by ``print``.
-    """
-
-    run: str
-    policy: Policy
-    result: TimeToAccuracy
-    bracket: Bracket
-    reasons: list[Reason]
-    kind: Metric  # of the target
-
-    def table(self) -> Table:
-        target = _value(self.kind, self.result.target)
-        window = self.result.window
-        title = f"{self.run}: time to {self.kind.label or self.result.metric} {target}"
-        notes = [f"The rule: {self.policy.rule}. Source: {self.policy.source}."]
-        if window != self.policy.window:
-            notes.append(
-                f"The window was set to {window} instead of {self.policy.window}."
-            )
-
-        return table_of(
-            f"{title}, policy {self.policy.name}", _COLUMNS, self.reasons, notes
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("metric", "target", "window", "seconds", "epoch")
-        return {
-            "run": self.run,
-            "policy": self.policy.name,
-            **{name: getattr(self.result, name) for name in names},
-            **asdict(self.bracket),
-            "reasons": [values_of(_COLUMNS, reason) for reason in self.reasons],
-        }
-
-    def __str__(self) -> str:
-        return to_text([self.table()])
-
-    def _repr_html_(self) -> str:
-        table = self.table()
-        return html_table(table.columns, table.rows, table.title)
-
-
-def line_numbers(path: Path) -> list[int] | None:
-    """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
-    ledger = path / files.EVENTS_FILE
-    if not ledger.is_file():
-        return None
-    lines = files.read_bytes(ledger).split(b"\n")
-    return [number for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    timeline: Timeline
-    policy: Policy
-    times_s: list[float]
-    lines: list[int] | None
-    kind: Metric  # of the target
-
-    def reason(
-        self, kind: str, text: str, index: int | None, *, seconds: float | None = None
-    ) -> Reason:
-        if index is None:
-            return Reason(kind, text, None, None, None, None, None, seconds)
-        event = self.timeline.events[index]
-        clock_s = self.times_s[index] if seconds is None else None
-        place = (index, self.line(index), event["key"], event["time_ms"])
-        return Reason(kind, text, clock_s, *place, seconds)
-
-    def line(self, index: int) -> int | None:
-        return self.lines[index] if self.lines and index < len(self.lines) else None
-
-
-def _start(evidence: _Evidence) -> Iterator[Reason]:
-    policy = evidence.policy
-    if not evidence.timeline.events:
-        yield evidence.reason("start", "the ledger is empty", None)
-        return
-
-    index = policy.start_index(evidence.timeline)
-    if index is None:
-        age_s = evidence.times_s[0]
-        unknown = "at the first event (its creation time is unknown)"
-        began = f"{age_s:.3f} s before this event" if age_s else unknown
-        yield evidence.reason(
-            "start", f"the clock starts: the process began {began}", 0
-        )
-        return
-
-    key = evidence.timeline.keys[index]
-    instead = "" if key == policy.start else f", because the log has no {policy.start}"
-    yield evidence.reason("start", f"the clock starts{instead}", index)
-    before_s = evidence.timeline.clock_us[index] / 1e6
-    if before_s:
-        text = f"left out: {before_s:.3f} s before the clock's start"
-        yield evidence.reason("left out", text, index, seconds=before_s)
-
-
-def _evaluations(
-    evidence: _Evidence, readings: list[EvaluationReading], result: TimeToAccuracy
-) -> Iterator[Reason]:
-    kind = evidence.kind
-    label = kind.label or result.metric
-    window = policies.evaluations_in(
-        result.window, evidence.timeline.evaluations_per_epoch
-    )
-    middles = [None] * (window - 1) + list(
-        policies.medians([reading.value for reading in readings], window, kind.worst)
-    )
-    for reading, median in zip(readings, middles, strict=False):
-        text = f"epoch {reading.epoch}: {label} {_value(kind, reading.value)}"
-        if reading.scored is not None and reading.scored != reading.index:
-            line = evidence.line(reading.scored)
-            text += f" (event {reading.scored})" if line is None else f" (line {line})"
-
-        if median is None:
-            text += f", too early for the median of {window}"
-        else:
-            if window > 1:
-                ruling = f"median of {window} is {_value(kind, median)}, "
-            else:
-                ruling = ""
-
-            met = kind.met(median, result.target)
-            text += f", {ruling}{'meets' if met else 'misses'} {_value(kind, result.target)}"
-
-        yield evidence.reason("evaluation", text, reading.index)
-
-
-def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
-    line = evidence.timeline
-    for index in line.of("tracked_stats"):
-        if not line.useful[index] and metric in policies.scores_at(line, index):
-            epoch = evaluated_epoch(line.metadata[index])
-            text = f"left out: the evaluation of epoch {epoch}, lost work that was repeated"
-            yield evidence.reason("left out", text, index)
-
-
-def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
-    line = evidence.timeline
-    policy = evidence.policy
-    if until is None:
-        return
-    for session in line.sessions[1:]:
-        if session.start <= until:
-            first = line.events[session.start]
-            last = line.events[session.start - 1]
-            apart_s = (first["time_ms"] - last["time_ms"]) / 1e3
-            counted_s = (
-                line.clock_us[session.start] - line.clock_us[session.start - 1]
-            ) / 1e6
-            text = f"left out: {max(0.0, apart_s - counted_s):.3f} s of downtime before a session"
-            yield evidence.reason("left out", text, session.start)
-
-    start = policy.start_index(line)
-    start_us = 0 if start is None else line.clock_us[start]
-    stop_us = line.clock_us[until]
-    within = policy.counts_evaluation
-    stood_still = line.stood_still(
-        policy.excluded, within_evaluation=within, start_us=start_us, stop_us=stop_us
-    )
-    stood_still_s = math.fsum(seconds for seconds, _, _ in stood_still.values())
-    passed_s = (stop_us - start_us) / 1e6 - stood_still_s
-    if abs(passed_s - evidence.times_s[until]) > 1e-3:
-        text = "this policy computes its clock with its own code; intervals can't be listed"
-        yield evidence.reason("left out", text, until)
-        return
-
-    for name, (seconds, pieces, index) in stood_still.items():
-        where = " within evaluations" if name == "overhead" else ""
-        if pieces == 1:
-            last = "which ends here"
-        else:
-            last = f"{pieces} pieces, the last one ends here"
-
-        text = f"left out, because {policy.name} doesn't count it: {seconds:.3f} s of {name}{where}"
-        text += f", {last}"
-        yield evidence.reason("left out", text, index, seconds=seconds)
-
-
-def _conclusion(
-    evidence: _Evidence,
-    readings: list[EvaluationReading],
-    hit: int | None,
-    limits: Bracket,
-    result: TimeToAccuracy,
-) -> Iterator[Reason]:
-    def at(seconds: float) -> int | None:
-        read = (r.index for r in readings if evidence.times_s[r.index] <= seconds)
-        return max(read, default=None)
-
-    if result.window > 1:
-        about = f", by the median of the {result.window} around it"
-    else:
-        about = ""
-
-    miss = at(limits.last_miss_s) if limits.last_miss_s > 0 else None
-    if miss is not None:
-        yield evidence.reason(
-            "bracket", f"the last evaluation that misses{about}", miss
-        )
-
-    if hit is None:
-        if readings:
-            reason = f"longer than {limits.read_s:.3f} s"
-        else:
-            reason = "no evaluation counts"
-
-        last = readings[-1].index if readings else None
-        yield evidence.reason("result", f"never: {reason}", last)
-        return
-
-    index = readings[hit].index
-    ends = f"{limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
-    text = f"the curve crosses the target between {ends}"
-    if limits.interpolated_s is not None:
-        text += f"; a straight line crosses it at {limits.interpolated_s:.3f} s"
-    if limits.read_s > limits.first_hit_s:
-        text += f"; the rule is met {limits.read_s - limits.first_hit_s:.3f} s later"
-    yield evidence.reason("bracket", text, at(limits.first_hit_s))
-    later = len(readings) - 1 - hit
-    ignored = f"; {later} later evaluations change nothing" if later else ""
-    rule = (
-        f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {evidence.policy.name}"
-    )
-    yield evidence.reason("result", f"{rule}, at epoch {result.epoch}{ignored}", index)
-
-
-def _value(kind: Metric, value: float) -> str:
-    return f"{100 * value:.4g} %" if kind.rate else f"{value:.5g}"
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """A run's ledger and the other files in its folder.
+
+    Example:
+        ::
+
+            run = tfasr.load_run("runs/small")
+            minutes = run.time_to_accuracy(cer=0.10).minutes
+            print(run.explain(cer=0.10, policy="mlperf"))
 
     Attributes:
         path: the run's folder.
@@ -342,8 +61,8 @@ class Run:
             it.
         events: the ledger's events in file order.
         cut: whether a crash cut off the ledger's last line, which is missing here.
-        ledger_hash: the hash in the ledger's last line, which covers all; None from an
-            older tfasr.
+        ledger_hash: the hash in the ledger's last line, which covers all; None for
+            other programs' logs, whose lines have none.
     """
 
     path: Path
@@ -359,13 +78,14 @@ class Run:
 
     @property
     def elapsed_s(self) -> list[float]:
-        """Seconds from the model's creation to each event."""
+        """Seconds from the model's creation to each event, see `Timeline.elapsed_s`."""
         return self.timeline.elapsed_s
 
     @property
     def wall_s(self) -> float:
-        """Wall-clock seconds of all sessions, each from the creation of its process if
-        known.
+        """Wall-clock seconds of all sessions together.
+
+        Each begins at the creation of its process, if known.
         """
         return self.timeline.wall_s
 
@@ -375,29 +95,40 @@ class Run:
         return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
-        """Returns seconds per interval up to ``until_s`` seconds after the model's
-        creation.
+        """Returns seconds per interval in the beginning of a run.
+
+        Args:
+            until_s: seconds after the model's creation.
         """
         return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event with a key, or None."""
+        """Returns the value of the last event with a key, or None.
+
+        Example:
+            ::
+
+                batch = run.fact("global_batch_size")
+        """
         return self.timeline.fact(key)
 
     @property
     def targets(self) -> list[tuple[str, float]]:
-        """The targets in the run's configuration: metric and value, error rates as
-        fractions.
+        """The targets in the run's configuration: metric and value.
+
+        Error rates are fractions.
         """
-        return [
-            (str(metric), float(value)) for metric, value in self.fact("targets") or []
-        ]
+        targets = self.fact("targets") or []
+        return [(str(metric), float(value)) for metric, value in targets]
 
     @property
     def target_window(self) -> int | None:
-        """The number of evaluations whose median must meet the targets; None if unknown."""
+        """Over how many epochs the median must meet the targets; None if unknown."""
         rule = self.timeline.last(TargetRule)
-        return None if rule is None else rule.window
+        if rule is None:
+            return None
+
+        return rule.window
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:
@@ -406,12 +137,20 @@ class Run:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The registered metrics and the run's own; UsageError if they contradict."""
+        """The registered metrics and the run's own.
+
+        Raises:
+            UsageError: if the run gives another meaning to a registered name.
+        """
         return Metrics.of(self.declared_metrics, self.path)
 
     @property
     def comparability(self) -> dict[str, Any] | None:
-        """What must be equal for results to be comparable, or None if unknown."""
+        """What must be equal for results to be comparable, or None if unknown.
+
+        These are, for example, the hashes of the validation split and its texts, the
+        alphabet and the decoder.
+        """
         return self.fact("comparability")
 
     @property
@@ -421,12 +160,14 @@ class Run:
 
     @property
     def status(self) -> str:
-        """How the run ended: "success", "aborted", "interrupted", or "unfinished" if
-        unknown.
+        """How the run ended: "success", "aborted" or "interrupted".
+
+        It is "unfinished" if it goes on, was killed, or the log doesn't say it.
         """
         ends = self.timeline.of("session_start", "run_stop")
         if not ends or self.timeline.keys[ends[-1]] == "session_start":
             return "unfinished"
+
         return str(self.timeline.metadata[ends[-1]].get("status", "unfinished"))
 
     @cached_property
@@ -436,45 +177,69 @@ class Run:
     def accuracy_curve(
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
-        """Returns a metric over a policy's clock: a point per evaluation that the
-        policy counts.
+        """Returns a metric over a policy's clock.
+
+        It has a point for each evaluation that the policy counts.
+
+        Args:
+            metric: "cer", "wer" or another key of ``tracked_stats``.
+            policy: a clock policy or its name.
+
+        Raises:
+            UsageError: for an unknown policy.
         """
-        key = (metric, policies.policy_named(policy))
+        clock = policies.policy_named(policy)
+        key = (metric, clock)
         if key not in self._curves:
-            self._curves[key] = key[1].curve(self.timeline, metric)
+            self._curves[key] = clock.curve(self.timeline, metric)
+
         return self._curves[key]
 
     def plot(self, metric: str = "") -> "Drawing":
-        """Draws a metric over time, by default that of the first target; notebooks show
-        the result.
+        """Draws a metric over time; notebooks show the result.
 
-        Raises UsageError if no evaluation has the metric.
+        Args:
+            metric: its name; by default that of the first target.
+
+        Raises:
+            UsageError: if no evaluation has the metric.
         """
         from tfasr.display.vega import Drawing  # here: drawing is slow to load
 
         evaluated = [name for name in self.metrics if self.accuracy_curve(name)]
         metric = to_plot(metric, self.targets, evaluated)
-        points = self.accuracy_curve(metric)
         kind = metric_named(metric, self.metrics)
-        scale, unit = (100, ", %") if kind.rate else (1, "")
+        label = kind.label or metric.replace("_", " ")
+        scale = 1
+        title = label
+        if kind.rate:
+            scale = 100
+            title = f"{label}, %"
+
+        points = self.accuracy_curve(metric)
+        minutes = [point.elapsed_s / 60 for point in points]
+        values = [scale * point.value for point in points]
         marks: list[Mark] = [
             Rule(value=scale * value, label=f"{scale * value:.4g}")
             for name, value in self.targets
             if name == metric
         ]
-        x = [p.elapsed_s / 60 for p in points]
-        y = [scale * p.value for p in points]
-        marks += curve(x, y, run_colour(0), self.name)
-        label = kind.label or metric.replace("_", " ")
-        log = kind.better != HIGHER and min(y) > 0
-        minutes = Axis(
-            "minutes since the creation of the model", limits=(0.0, 1.03 * x[-1])
+        marks += curve(minutes, values, run_colour(0), self.name)
+
+        # With some room to the right of the last point.
+        x = Axis(
+            "minutes since the creation of the model", limits=(0.0, 1.03 * minutes[-1])
         )
-        panel = Panel(marks, minutes, Axis(f"{label}{unit}", log=log))
+        y = Axis(title, log=kind.better != HIGHER and min(values) > 0)
+        panel = Panel(marks, x, y)
         return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
-        """Returns the steady speed, see `tfasr.tta.decomposition`."""
+        """Returns the steady speed, see `tfasr.tta.decomposition.Throughput`.
+
+        Args:
+            warmup_steps: how many first steps of each session to leave out.
+        """
         return throughput(self.timeline, warmup_steps=warmup_steps)
 
     def time_to_accuracy(
@@ -521,32 +286,28 @@ class Run:
         Arguments and errors are those of `time_to_accuracy`.
         """
         metric, value = self._one_target("explain", target)
-        kind = self.metrics[metric]
-        line = self.timeline
         clock = policies.policy_named(policy)
-        readings = clock.readings(line, metric)
-        result, limits = clock.time_to_accuracy(
-            line, value, metric=metric, window=window, metrics=self.metrics
+        result, bracket = clock.time_to_accuracy(
+            self.timeline, value, metric=metric, window=window, metrics=self.metrics
         )
-        evidence = _Evidence(
-            line, clock, clock.times_s(line), line_numbers(self.path), kind
+        return Explanation(
+            run=self.name,
+            timeline=self.timeline,
+            lines=line_numbers(self.path),
+            policy=clock,
+            kind=self.metrics[metric],
+            readings=clock.readings(self.timeline, metric),
+            result=result,
+            bracket=bracket,
         )
-        hit = next(
-            (n for n, reading in enumerate(readings) if reading.epoch == result.epoch),
-            None,
-        )
-        decisive = len(readings) - 1 if hit is None else hit
-        reasons = [
-            *_start(evidence),
-            *_evaluations(evidence, readings[: decisive + 1], result),
-            *_lost_evaluations(evidence, metric),
-            *_left_out(evidence, readings[decisive].index if readings else None),
-            *_conclusion(evidence, readings, hit, limits, result),
-        ]
-        return Explanation(self.name, clock, result, limits, reasons, kind)
 
     def _one_target(self, method: str, target: dict[str, float]) -> Target:
-        """Returns the only target of a method's keyword arguments, checked."""
+        """Returns the only target of a method's keyword arguments, checked.
+
+        Args:
+            method: the method's name, for the message.
+            target: the keyword arguments.
+        """
         if len(target) != 1:
             raise UsageError(
                 f"{method} needs exactly one target, such as cer=0.10. "
@@ -568,14 +329,23 @@ class Run:
 
     @property
     def system(self) -> dict[str, Any]:
-        """The machine's facts from ``run.json``, or {} if they were not saved."""
+        """The machine's facts from ``run.json``, or {} if they were not saved.
+
+        Raises:
+            UsageError: if the file is damaged.
+        """
         path = self.path / files.RUN_FILE
         if not path.is_file():
             return {}
+
         facts = files.read_object(path, _REMEDY)
+        # Reports rely on these two being objects.
         system = facts.get("system")
-        packages = system.get("packages") if isinstance(system, dict) else None
-        if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
+        if system is None:
+            system = {}
+        if not isinstance(system, dict) or not isinstance(
+            system.get("packages"), dict | None
+        ):
             raise UsageError(
                 f"system and its packages in {path} must be JSON objects. {_REMEDY}"
             )
@@ -588,25 +358,32 @@ class Run:
         return sorted((self.path / files.HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
-        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, or {} if it is
-        missing.
+        """Returns the samples of a device, by column.
+
+        Args:
+            device: "cpu" or "gpu", of ``cpu.csv`` and ``gpu.csv``.
+
+        Returns:
+            Each column as floats, NaN where a sample lacks it; {} if the file is
+            missing.
         """
         text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
         if text is None or not text.strip():
             return {}
+
+        # A killed process leaves its last line incomplete.
         heading, *lines = text.splitlines()
         names = heading.split(",")
         complete = [line for line in lines if line.count(",") == len(names) - 1]
         if not complete:
             return {name: np.zeros(0) for name in names}
+
+        # Samples every 0.03 s make long files: the fast reader first, then the tolerant
+        # one.
         try:
-            # Samples every 0.03 s make long files: the fast reader first, then the
-            # tolerant one.
             rows = np.loadtxt(complete, delimiter=",", ndmin=2, comments=None)
         except ValueError:
-            rows = np.array(
-                [[_float(cell) for cell in line.split(",")] for line in complete]
-            )
+            rows = np.array([list(map(_float, line.split(","))) for line in complete])
 
         return dict(zip(names, rows.T, strict=True))
 
@@ -620,7 +397,8 @@ class Run:
         for metric in self.metrics:
             for point in self.accuracy_curve(metric, policy):
                 row = rows.setdefault(point.epoch, {"epoch": point.epoch})
-                row |= {"elapsed_s": point.elapsed_s, metric: point.value}
+                row["elapsed_s"] = point.elapsed_s
+                row[metric] = point.value
 
         return dataframe(list(rows.values()), ["epoch", "elapsed_s"])
 
@@ -633,43 +411,53 @@ class Run:
         rows = []
         line = self.timeline
         for index, stats in zip(line.steps.indices, line.steps.values, strict=True):
-            where = line.metadata[index]
-            row = {"step": where.get("step"), "epoch": where.get("epoch_num")}
-            row["elapsed_s"] = line.elapsed_s[index]
-            rows.append(row | {field: stats.get(field) for field in _STEP_FIELDS})
+            row = {
+                "step": line.metadata[index].get("step"),
+                "epoch": line.metadata[index].get("epoch_num"),
+                "elapsed_s": line.elapsed_s[index],
+            }
+            row |= {name: stats.get(name) for name in _STEP_FIELDS}
+            rows.append(row)
 
         return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
 
     def _repr_html_(self) -> str:
-        spent = self.intervals
-        total_s = math.fsum(spent.values())
-        about = {
-            "status": self.status,
-            "sessions": str(self.sessions),
-            "wall": f"{total_s:.1f} s",
-            "targets": ", ".join(
-                f"{metric} {value:g}" for metric, value in self.targets
-            )
-            or "none",
-        }
-        for metric, value in self.targets:
-            about[f"time to {metric} {value:g}"] = self.time_to_accuracy(
-                **{metric: value}
-            ).summary
+        """Returns a table of the run's state, times to its targets and intervals.
 
-        about |= {
-            name.replace("_", " "): f"{seconds:.1f} s, {100 * seconds / total_s:.1f} %"
-            for name, seconds in spent.items()
-            if seconds
-        }
-        return html_table(
-            ["", ""], [[name, text] for name, text in about.items()], self.name
-        )
+        Notebooks show it for a run.
+        """
+        total_s = math.fsum(self.intervals.values())
+        targets = ", ".join(f"{metric} {value:g}" for metric, value in self.targets)
+        rows = [
+            ["status", self.status],
+            ["sessions", str(self.sessions)],
+            ["wall", f"{total_s:.1f} s"],
+            ["targets", targets or "none"],
+        ]
+        for metric, value in self.targets:
+            reached = self.time_to_accuracy(**{metric: value})
+            rows.append([f"time to {metric} {value:g}", reached.summary])
+
+        for name, seconds in self.intervals.items():
+            if seconds:
+                share = f"{seconds:.1f} s, {100 * seconds / total_s:.1f} %"
+                rows.append([name.replace("_", " "), share])
+
+        return html_table(["", ""], rows, self.name)
 
 
 def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) -> str:
-    """Returns the metric to draw; raises UsageError unless it was evaluated."""
-    metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
+    """Returns the metric to draw; raises UsageError unless it was evaluated.
+
+    Args:
+        metric: the one that the user wants, or "".
+        targets: the run's targets, the first of which is the default.
+        evaluated: the metrics that the run has, the next default.
+    """
+    if not metric:
+        defaults = [*(name for name, _ in targets), *evaluated, "cer"]
+        metric = defaults[0]
+
     if metric not in evaluated:
         metric_names = ", ".join(evaluated) or "nothing yet"
         raise UsageError(
@@ -680,10 +468,20 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
 
 
 def _text(path: Path, remedy: str) -> str | None:
-    return files.read_text(path, remedy) if path.is_file() else None
+    """Returns a file's text; None if it is missing.
+
+    Args:
+        path: the file.
+        remedy: what to do if it can't be read, for the message.
+    """
+    if not path.is_file():
+        return None
+
+    return files.read_text(path, remedy)
 
 
 def _float(cell: str) -> float:
+    """Returns a cell as a number; NaN if it is empty or something else."""
     try:
         return float(cell)
     except ValueError:
@@ -691,8 +489,9 @@ def _float(cell: str) -> float:
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the last targets in a run's ledger without parsing the rest; [] if
-    unreadable.
+    """Returns the last targets in a run's ledger without parsing the rest.
+
+    It returns [] if the ledger can't be read.
     """
     try:
         return [(metric, value) for metric, value in last_value(path, "targets") or []]
@@ -701,7 +500,10 @@ def read_targets(path: str | Path) -> list[tuple[str, float]]:
 
 
 def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Returns the metrics that a run's ledger declares, without parsing the rest."""
+    """Returns the metrics that a run's ledger declares, without parsing the rest.
+
+    It returns {} if the ledger can't be read.
+    """
     try:
         return last_value(path, "metrics") or {}
     except (OSError, ValueError, RecursionError):
@@ -711,53 +513,76 @@ def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
 def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder, of which only ``events.jsonl`` is required.
 
-    ``path`` is the ``--run_dir`` of ``tfasr train``; ``name`` is the run's name in
-    reports, by default the folder's. Raises UsageError if its folder or ledger is
-    missing, empty or broken.
+    Args:
+        path: the ``--run_dir`` of ``tfasr train``.
+        name: the run's name in reports, by default the folder's.
+
+    Raises:
+        UsageError: if its folder or ledger is missing, empty or broken.
     """
     path = Path(path)
     events_file = path / files.EVENTS_FILE
     try:
-        if not path.is_dir():
-            raise UsageError(
-                f"A run must be a folder that tfasr train wrote. Received: {path}, which "
-                f"{'is a file' if path.exists() else 'does not exist'}."
-            )
-
-        ledger = read_ledger(path)
-        if not ledger.events:
-            raise ValueError(
-                f"The ledger {events_file} has no events: the run hasn't started yet."
-            )
-
-        name = name or path.resolve().name
-        run = Run(path, name, ledger.events, ledger.cut, ledger_hash=ledger.chain)
-        wrong = wrong_value(run.timeline)
-        if wrong is not None:
-            index, kind = wrong
-            raise ValueError(
-                f"In line {line_numbers(path)[index]} of {events_file} {kind}. Leave the "
-                "run out, or restore the line."
-            )
-
-        _ = run.metrics  # reports one that is described wrongly
-        _ = run.timeline.clock_us  # reports an event without a usable time
-        twice = second_writer(run.timeline)
-        if twice is not None:
-            raise ValueError(
-                f"Two processes wrote {events_file} at once ({twice}), so its times can't "
-                "be trusted. Train again into an empty folder."
-            )
+        return _checked_run(path, name)
     except RecursionError as error:
         text = f"A line of {events_file} is not an event: it is nested too deeply."
         raise UsageError(text) from error
     except UsageError:
         raise
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        raise UsageError(str(error) if missing else explained(error)[0]) from error
+        raise UsageError(explained(error)[0]) from error
     except ValueError as error:
-        where = "" if str(path) in str(error) else f"{events_file}: "
-        raise UsageError(f"{where}{error}") from error
+        text = str(error)
+        if str(path) not in text:
+            text = f"{events_file}: {text}"
+
+        raise UsageError(text) from error
+
+
+def _checked_run(path: Path, name: str | None) -> Run:
+    """Reads a run and whatever its reports rely on.
+
+    Raises what reading raises, and UsageError or ValueError, which may leave out the
+    file.
+    """
+    if not path.is_dir():
+        received = "is a file" if path.exists() else "does not exist"
+        raise UsageError(
+            f"A run must be a folder that tfasr train wrote. Received: {path}, which "
+            f"{received}."
+        )
+
+    events_file = path / files.EVENTS_FILE
+    ledger = read_ledger(path)
+    if not ledger.events:
+        raise ValueError(
+            f"The ledger {events_file} has no events: the run hasn't started yet."
+        )
+
+    run = Run(
+        path=path,
+        name=name or path.resolve().name,
+        events=ledger.events,
+        cut=ledger.cut,
+        ledger_hash=ledger.chain,
+    )
+    wrong = wrong_value(run.timeline)
+    if wrong is not None:
+        index, kind = wrong
+        raise ValueError(
+            f"In line {line_numbers(path)[index]} of {events_file} {kind}. Leave the run "
+            "out, or restore the line."
+        )
+
+    _ = run.metrics  # reports one that is described wrongly
+    _ = run.timeline.clock_us  # reports an event without a usable time
+    twice = second_writer(run.timeline)
+    if twice is not None:
+        raise ValueError(
+            f"Two processes wrote {events_file} at once ({twice}), so its times can't be "
+            "trusted. Train again into an empty folder."
+        )
 
     return run

@@ -184,6 +184,7 @@ def check_edges(run: Run) -> None:
 
             if edge in ("start", "stop") and key != "session_start":
                 must(run.events[index]["value"] is None, f"{at} has a value")
+
             if edge == "start" and key != "session_start":
                 must(name not in open_intervals, f"{at}: the one before has no end")
                 open_intervals[name] = place

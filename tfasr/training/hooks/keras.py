@@ -1,4 +1,8 @@
-"""A user's Keras callbacks, called as Keras's `fit` calls them."""
+"""A user's Keras callbacks, called as Keras's `fit` calls them.
+
+They are for small additions that exist already, such as a learning rate schedule. What
+must be exact when a run is resumed is better written as a `tfasr.training.loop.Hook`.
+"""
 
 from collections.abc import Sequence
 
@@ -10,14 +14,14 @@ from tfasr.training.step import StepResult
 
 
 class KerasCallbacks(Hook):
-    """Calls ordinary Keras callbacks at the beginning and end of training, epochs and batches.
+    """Calls ordinary Keras callbacks at the beginning and end of training, epochs and steps.
 
     Epochs and batches are counted from 0, as in Keras; in a resumed epoch, the count of
-    batches continues. ``logs`` hold the step's ``loss`` after a batch. After an epoch
-    they hold ``loss``, the mean over the utterances that this process trained on in it,
+    batches continues. ``logs`` have the step's ``loss`` after a batch. After an epoch
+    they have ``loss``, the mean over the utterances that this process trained on in it,
     and ``val_loss``, ``val_cer``, ``val_cer_reference`` and ``val_wer``; training waits
     for an overlapped evaluation. ``model.stop_training`` ends training after the
-    current batch and an evaluation. Checkpoints hold what a callback changed in the
+    current batch and an evaluation. Checkpoints contain what a callback changed in the
     model and optimizer, not its own attributes.
     """
 
@@ -32,6 +36,7 @@ class KerasCallbacks(Hook):
             steps=None,
             verbose=0,
         )
+        # The sum over the epoch's utterances so far, and their number.
         self._loss_sum = 0.0
         self._utterances = 0
 
@@ -49,6 +54,7 @@ class KerasCallbacks(Hook):
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._loss_sum += step.loss * step.utterances
         self._utterances += step.utterances
+
         self._callbacks.on_train_batch_end(
             run.state.step_in_epoch - 1, {"loss": step.loss}
         )
@@ -57,12 +63,11 @@ class KerasCallbacks(Hook):
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         scores = run.state.history[-1]
-        logs = {
-            f"val_{name}": value for name, value in scores.items() if name != "epoch"
-        }
-        # 0 if the previous session was killed before the evaluation
+        logs = {f"val_{name}": scores[name] for name in scores if name != "epoch"}
+        # There are none if the previous session was killed before the evaluation.
         if self._utterances:
             logs = {"loss": self._loss_sum / self._utterances, **logs}
+
         self._callbacks.on_epoch_end(epoch - 1, logs)
         if run.model.stop_training:
             run.request_stop()

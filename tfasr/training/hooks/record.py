@@ -1,10 +1,13 @@
-"""Hooks that record steps, check the data, and log transcripts and scalars."""
+"""Hooks that record steps, check the data, and log transcripts and scalars.
+
+`RecordSteps` and `CheckData` come before all other hooks but the evaluation: the former
+ends a run whose loss isn't finite, the latter one whose data isn't what it should be.
+"""
 
 import functools
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,19 +27,23 @@ from tfasr.training.step import StepResult
 
 log = logging.getLogger("tfasr")
 
-# The paper, Figure 6: sentences are generated with a beam width of one.
+# Source: the paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
-_SENTENCES = 3  # printed each time
+# How many are logged each time.
+_SENTENCES = 3
+# How many utterances an error message names.
+_NAMED = 20
 
 
 class RecordSteps(Hook):
     """Writes every step into the ledger and ends the run at a loss that is not finite."""
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        where = {"epoch_num": run.state.epoch, "step": run.state.step}
         diverged = not math.isfinite(step.loss)
-        booked = TrainStep(
-            loss=None if diverged else round(step.loss, 6),
+        loss = None if diverged else round(step.loss, 6)
+
+        recorded = TrainStep(
+            loss=loss,
             utterances=step.utterances,
             audio_s=round(step.audio_s, 6),
             frames=step.frames,
@@ -45,33 +52,47 @@ class RecordSteps(Hook):
             compile_s=round(step.compile_s, 6),
             train_s=round(step.train_s, 6),
         )
-        run.ledger.write(booked, **where)
+        state = run.state
+        run.ledger.write(recorded, epoch_num=state.epoch, step=state.step)
+
         if diverged:
-            raise RunError(_describe(run, step))
-        if run.state.step == 1:
+            raise RunError(_divergence(run, step))
+
+        # The first step shows which kernels the layers use.
+
+        if state.step == 1:
             used = sorted(kernels(run.model.recogniser))
             run.ledger.event("lstm_kernel", used)
             if used:
                 log.info("recurrent layers computed by: %s", ", ".join(used))
 
 
-def _describe(run: TrainingRun, step: StepResult) -> str:
+def _divergence(run: TrainingRun, step: StepResult) -> str:
+    """Describes a loss that isn't finite, with the utterances that it came from."""
     bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())
     ids = [u.id for u in run.splits["train"].utterances if u.position in bad]
+    named = ", ".join(ids[:_NAMED])
+
+    if len(ids) > _NAMED:
+        named += " and more"
+
     return (
-        f"The loss must be finite. Step {run.state.step} (epoch {run.state.epoch}) got {step.loss} "
-        f"from the utterances {', '.join(ids[:20])}{' and more' if len(ids) > 20 else ''}. The "
-        "last good checkpoint is kept. Lower the learning rate or clip gradients (clipnorm), look "
-        "at those utterances, then start a new run or continue with --resume."
+        f"The loss must be finite. Step {run.state.step} (epoch {run.state.epoch}) got "
+        f"{step.loss} from the utterances {named}. The last good checkpoint is kept. Lower "
+        "the learning rate or clip gradients (clipnorm), look at those utterances, then "
+        "start a new run or continue with --resume."
     )
 
 
 class CheckData(Hook):
-    """Ends the run if shards changed, or an epoch did not contain each utterance
-    exactly once.
+    """Ends the run if its data isn't what it should be.
+
+    That is if shards changed while it trained, or an epoch did not contain each
+    utterance exactly once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
+        # The epoch's utterances so far, one array per step.
         self._positions: list[np.ndarray] = []
         # Whether the epoch is trained from its first to its last batch.
         self._whole = False
@@ -79,26 +100,33 @@ class CheckData(Hook):
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
         run.splits["train"].check_unchanged()
         self._positions = []
-        self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        # Several replicas take equal parts of a batch, and skip the utterances that
-        # remain.
-        self._whole = self._whole and run.training.replicas == 1
+        self._whole = (
+            run.state.step_in_epoch == 0
+            and not run.state.epoch_trained
+            # Several replicas take equal parts of a batch, and skip what remains.
+            and run.training.replicas == 1
+        )
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
         self._whole = self._whole and not step.lost_utterances
+        # Before a checkpoint is saved, which would outlive the mistake.
         if run.state.step % run.training.checkpoint_every_steps == 0:
-            run.splits["train"].check_unchanged()  # before a checkpoint is saved
+            run.splits["train"].check_unchanged()
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         for split in run.splits.values():
             split.check_unchanged()
+
         split = run.splits["train"]
         trained = np.concatenate([*self._positions, np.zeros(0, np.int64)])
+
         distinct = len(np.unique(trained))
         expected = len(split.utterances)
-        lacking = self._whole and not run.stop_requested and distinct < expected
-        if lacking or distinct < len(trained) or distinct > expected:
+        # A run that stops early doesn't train its last epoch to the end.
+        lacks_some = self._whole and not run.stop_requested and distinct < expected
+        has_repeated = distinct < len(trained)
+        if lacks_some or has_repeated or distinct > expected:
             raise RunError(
                 f"An epoch must train on each of the {expected} utterances of {split.folder} once. "
                 f"Epoch {epoch} got {len(trained)}, of which {distinct} distinct: the shards do "
@@ -112,10 +140,9 @@ class CheckData(Hook):
 class PrintSentences(Hook):
     """Logs transcripts of the first training utterances, next to their references.
 
-    On a terminal, only the first transcript is logged.
-
-    The utterances are read when first needed, separately from training's batches and
-    not augmented; the model runs as in an evaluation.
+    On a terminal, which also has the progress line, only the first one is logged. The
+    utterances are read when first needed, separately from training's batches and not
+    augmented; the model runs as in an evaluation.
 
     Source: the paper, Figure 6: sentences of the training set, beam width 1.
     """
@@ -129,6 +156,7 @@ class PrintSentences(Hook):
         state = run.state
         if not self._every_steps or state.step % self._every_steps:
             return
+
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
             # A terminal also has the progress line.
@@ -137,8 +165,10 @@ class PrintSentences(Hook):
                 log.info("  reference:  %s\n  recognised: %s", reference, hypothesis)
 
     def _sentences(self) -> list[tuple[str, str]]:
+        """Returns references and transcripts; RunError if the split lacks an utterance."""
         positions = self._batch["positions"].numpy().tolist()
         split = self._run.sources["train"].split
+
         try:
             utterances = split.at(positions)
         except KeyError as error:
@@ -148,9 +178,12 @@ class PrintSentences(Hook):
                 "another --shard_dir."
             ) from None
 
-        log_probs, lengths = (tensor.numpy() for tensor in self._forward())
-        hypotheses = self._decoder.decode(log_probs, lengths)
-        return [(u.text, h.text) for u, h in zip(utterances, hypotheses, strict=True)]
+        log_probs, lengths = self._forward()
+        hypotheses = self._decoder.decode(log_probs.numpy(), lengths.numpy())
+        return [
+            (utterance.text, hypothesis.text)
+            for utterance, hypothesis in zip(utterances, hypotheses, strict=True)
+        ]
 
     @functools.cached_property
     def _batch(self) -> Batch:
@@ -164,7 +197,7 @@ class PrintSentences(Hook):
 
 
 class ScalarLog(Hook):
-    """Gives logs the training's scalars after every step, and the scores once they are known.
+    """Gives logs the training's scalars after every step, and scores once they are known.
 
     Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
     ``train/audio_s_per_s`` of a step with its wait for input. Evaluation:
@@ -176,7 +209,9 @@ class ScalarLog(Hook):
 
     def __init__(self, logs: Sequence[Log]):
         self._logs = list(logs)
+        # How many evaluations of the run's history the logs have.
         self._written = 0
+        # The last step of each epoch, since scores may come after later steps.
         self._last_steps: dict[float, int] = {}
 
     def on_train_begin(self, run: TrainingRun) -> None:
@@ -185,17 +220,19 @@ class ScalarLog(Hook):
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         if not self._logs:
             return
+
+        optimizer = run.model.optimizer
         seconds = step.input_wait_s + step.compile_s + step.train_s
         scalars = {
             "train/loss": step.loss,
-            "train/learning_rate": float(
-                plain_array(run.model.optimizer.learning_rate)
-            ),
+            "train/learning_rate": float(plain_array(optimizer.learning_rate)),
             "train/utterances_per_s": step.utterances / seconds,
             "train/audio_s_per_s": step.audio_s / seconds,
         }
+
         with run.ledger.interval("logging", step=run.state.step):
             self._write(run, scalars, run.state.step)
+
         self._write_evaluations(run)
 
     def on_part_end(self, run: TrainingRun, epoch: float) -> None:
@@ -213,32 +250,43 @@ class ScalarLog(Hook):
         last_step = run.state.step
         if not self._logs or len(history) == self._written:
             return
+
         with run.ledger.interval("logging", step=last_step):
-            for number, scores in enumerate(
-                history[self._written :], start=self._written + 1
-            ):
+            new = history[self._written :]
+            for number, scores in enumerate(new, start=self._written + 1):
                 scalars = {
-                    f"validation/{name}": scores[name]
-                    for name in scores
+                    f"validation/{name}": score
+                    for name, score in scores.items()
                     if name != "epoch"
                 }
                 epoch = scores.get("epoch", number)
                 self._write(run, scalars, self._last_steps.get(epoch, last_step))
 
             self._written = len(history)
-            self._call("flush")
+            self._with_each(lambda scalar_log: scalar_log.flush())
 
     def close(self) -> None:
-        self._call("close")
+        self._with_each(lambda scalar_log: scalar_log.close())
 
     def _write(self, run: TrainingRun, scalars: dict[str, float], step: int) -> None:
-        self._call("write", scalars, step, run.clock.elapsed_s())
+        useful_s = run.clock.elapsed_s()
+        self._with_each(lambda scalar_log: scalar_log.write(scalars, step, useful_s))
 
-    def _call(self, method: str, *values: Any) -> None:
+    def _with_each(self, action: Callable[[Log], None]) -> None:
+        """Calls a function with each log, and drops the logs for which it fails.
+
+        A failing log, a user's own or a service that is down, is no reason to lose a
+        run.
+        """
         for scalar_log in list(self._logs):
             try:
-                getattr(scalar_log, method)(*values)
-            except (Exception, SystemExit) as error:  # a log is no reason to lose a run
+                action(scalar_log)
+            except (Exception, SystemExit) as error:
                 self._logs.remove(scalar_log)
-                name = type(scalar_log).__name__
-                log.warning("%s gets no more scalars. %s: %s.", name, *blamed(error))
+                place, cause = blamed(error)
+                log.warning(
+                    "%s gets no more scalars. %s: %s.",
+                    type(scalar_log).__name__,
+                    place,
+                    cause,
+                )

@@ -1,4 +1,9 @@
-"""Where a run stands: a live line or log lines for people, ``progress.json`` for programs."""
+"""Where a run stands: a live line or log lines for people, a file for programs.
+
+`ShowProgress` is for whoever looks at the terminal or the log, and `WriteProgress` for
+programs such as ``tfasr watch``, which read ``progress.json``. Neither is a record of
+the run; that is the ledger.
+"""
 
 import contextlib
 import dataclasses
@@ -22,11 +27,14 @@ from tfasr.training.step import StepResult
 
 log = logging.getLogger("tfasr")
 
+# How often the live line is renewed, when the first log line comes and how often the
+# next ones, and how often the file is written. Shorter times would cost training time.
 LIVE_EVERY_S = 0.5
 FIRST_LOG_S = 10.0
 LOG_EVERY_S = 60.0
 WRITE_EVERY_S = 2.0
 # In the throughput that is shown, a step's weight relative to that of the next step.
+# The mean is then over about the last ten.
 _FADING = 0.9
 
 
@@ -36,35 +44,41 @@ class ShowProgress(Hook):
     On a terminal that is one line at the bottom, renewed at most twice a second; log
     messages appear above it. Elsewhere it is a log message after ten seconds, then one
     a minute. Nothing is read from a device. The throughput is that of about the last
-    ten steps; the time left is what all remaining epochs take at the pace of this
+    ten steps. The time left is what all remaining epochs take at the pace of this
     session since its first step, with evaluations.
     """
 
     def __init__(self):
         self._live: Live | None = None
+        # Log handlers that write above the live line, with their former streams.
         self._redirected: list[tuple[logging.StreamHandler, object]] = []
-        self._due_s = 0.0
+        self._due_s = 0.0  # by the monotonic clock, when to show something next
+        # When this session's first step ended, and the utterances trained on since.
         self._began_s: float | None = None
         self._since = 0
-        self._in_epoch = 0
+        self._in_epoch = 0  # utterances of this epoch so far
+        # Utterances of the last steps and their seconds, both fading.
         self._recent = 0.0
         self._recent_s = 0.0
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        self._due_s = time.monotonic() + (
-            LIVE_EVERY_S if on_terminal() else FIRST_LOG_S
-        )
         if on_terminal():
+            self._due_s = time.monotonic() + LIVE_EVERY_S
             self._open()
+        else:
+            self._due_s = time.monotonic() + FIRST_LOG_S
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
-        done = run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch)
-        self._in_epoch = min(done, _utterances(run))
+        self._in_epoch = min(
+            run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch),
+            _utterances(run),
+        )
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._in_epoch = min(self._in_epoch + step.utterances, _utterances(run))
         now_s = time.monotonic()
-        if self._began_s is None:  # the first step compiles, so the pace leaves it out
+        # The first step compiles, so the pace leaves it out.
+        if self._began_s is None:
             self._began_s = now_s
         else:
             self._since += step.utterances
@@ -76,6 +90,7 @@ class ShowProgress(Hook):
 
         if now_s < self._due_s:
             return
+
         text = self._text(run, step.loss, now_s)
         if self._live is None:
             log.info(text)
@@ -91,21 +106,35 @@ class ShowProgress(Hook):
     def close(self) -> None:
         if self._live is None:
             return
+
         self._live.stop()
         self._live = None
+
         for handler, stream in self._redirected:
             handler.setStream(stream)
 
     def _open(self) -> None:
+        """Begins the live line; messages of the log then appear above it."""
         console = stderr_console()
-        options = {"transient": True, "redirect_stdout": False}
-        # Without a thread: training redraws the line.
-        self._live = Live(console=console, auto_refresh=False, **options)
-        before = sys.stderr
+        self._live = Live(
+            console=console,
+            # Training renews the line, so no thread has to.
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+        )
+        stderr_before = sys.stderr
         self._live.start()
-        console.show_cursor()  # if the process is killed, the cursor would stay hidden
+        # If the process was killed, a hidden cursor would stay hidden.
+        console.show_cursor()
+
+        # Live has replaced standard error, but handlers keep the stream they were
+        # given.
         for handler in (*logging.getLogger().handlers, *log.handlers):
-            if isinstance(handler, logging.StreamHandler) and handler.stream is before:
+            if not isinstance(handler, logging.StreamHandler):
+                continue
+
+            if handler.stream is stderr_before:
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
@@ -114,6 +143,7 @@ class ShowProgress(Hook):
         )
 
     def _text(self, run: TrainingRun, loss: float, now_s: float) -> str:
+        """Returns the line that is shown or logged, see the class."""
         state = run.state
         epochs = run.training.epochs
         utterances = _utterances(run)
@@ -122,13 +152,19 @@ class ShowProgress(Hook):
             f"step {state.step}",
             f"loss {loss:.3f}",
         ]
+
         if self._recent_s > 0:
             parts.append(f"{self._recent / self._recent_s:.0f} utterances/s")
+
         if self._since:
             ahead = (epochs - state.epoch + 1) * utterances - self._in_epoch
             left_s = (now_s - self._began_s) / self._since * ahead
-            at_most = " at most" if run.training.stop_at_targets else ""
-            parts.append(f"{duration(left_s)} left{at_most}")
+            left = f"{duration(left_s)} left"
+
+            if run.training.stop_at_targets:
+                left += " at most"
+
+            parts.append(left)
 
         return "  ".join(parts)
 
@@ -138,13 +174,19 @@ def _utterances(run: TrainingRun) -> int:
 
 
 def on_terminal() -> bool:
-    """Whether standard error is a terminal that can renew a line, and -q was not given."""
-    wanted = log.level <= logging.INFO
-    return wanted and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether standard error is a terminal that can renew a line, and -q was not passed."""
+    if log.level > logging.INFO or not sys.stderr.isatty():
+        return False
+
+    return os.environ.get("TERM", "dumb") != "dumb"
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds as "0:42", "12:05" or "3:20:00"."""
+    """Formats seconds with minutes and, if there are any, hours.
+
+    >>> duration(42.4), duration(725), duration(12000)
+    ('0:42', '12:05', '3:20:00')
+    """
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -156,13 +198,18 @@ def duration(seconds: float) -> str:
 class WriteProgress(Hook):
     """Keeps ``progress.json`` current: written at the ends of epochs, and at most every 2 s.
 
-    It holds ``status`` ("training", "finished", or "stopped" by an error or a signal; a
-    process that is killed leaves "training" behind), ``updated_ms`` (wall clock),
-    ``epoch`` and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s``
-    (since the creation of the model), ``loss`` of the last step, ``evaluation`` (the
-    last one's ``epoch`` and metrics, or None), ``targets_met``, see `MetTarget`, and
-    ``forecasts``, see `Forecast`. The ledger, not this file, is the record of the run,
-    so a full disk is ignored.
+    It contains:
+        status: "training", "finished", or "stopped" by an error or a signal; a process
+            that is killed leaves "training" behind.
+        updated_ms: by the wall clock.
+        epoch, step: done so far; ``epochs`` is the last epoch.
+        elapsed_s: since the creation of the model.
+        loss: of the last step.
+        evaluation: the last one's ``epoch`` and metrics, or None.
+        targets_met: see `MetTarget`.
+        forecasts: see `Forecast`.
+
+    The ledger, not this file, is the record of the run, so a full disk is ignored.
     """
 
     def __init__(self, run: TrainingRun, targets: WatchTargets):
@@ -193,12 +240,17 @@ class WriteProgress(Hook):
             self._write(self._run)
 
     def _write(self, run: TrainingRun) -> None:
-        # Not synced to the disk: after a power loss nobody is watching.
+        """Replaces the file; a reader sees the old one or the new one.
+
+        It is not synced to the disk: after a power loss nobody is watching.
+        """
         path = run.run_dir / PROGRESS_FILE
         partial = path.with_name(path.name + PARTIAL_SUFFIX)
+
         try:
             with new_file(partial) as file:
                 file.write(json.dumps(self._content(run), indent=1).encode() + b"\n")
+
             partial.replace(path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -207,14 +259,16 @@ class WriteProgress(Hook):
         self._due_s = time.monotonic() + WRITE_EVERY_S
 
     def _content(self, run: TrainingRun) -> dict[str, Any]:
+        """Returns what the file contains, see the class."""
         state = run.state
         epochs = run.training.epochs
         evaluation = None
+
         if state.history:
-            scores = {
-                m: v if math.isfinite(v) else None for m, v in state.history[-1].items()
-            }
-            evaluation = {"epoch": len(state.history)} | scores
+            # JSON knows neither NaN nor infinity.
+            evaluation = {"epoch": len(state.history)}
+            for metric, value in state.history[-1].items():
+                evaluation[metric] = value if math.isfinite(value) else None
 
         return {
             "status": self._status,
@@ -225,8 +279,6 @@ class WriteProgress(Hook):
             "elapsed_s": round(run.clock.elapsed_s(), 3),
             "loss": self._loss,
             "evaluation": evaluation,
-            "targets_met": [dataclasses.asdict(target) for target in self._targets.met],
-            "forecasts": [
-                dataclasses.asdict(target) for target in self._targets.forecasts
-            ],
+            "targets_met": list(map(dataclasses.asdict, self._targets.met)),
+            "forecasts": list(map(dataclasses.asdict, self._targets.forecasts)),
         }

@@ -1,4 +1,10 @@
-"""Exchange between the workers of a run outside of steps; all workers must make each call."""
+"""Exchange between the workers of a run: of values between steps, of gradients in them.
+
+All workers must make each call, in the same order: a worker that makes another one, or
+none, lets the others wait forever. `Workers` is a single process, `Together` are those
+that take each step together under TensorFlow's collectives (`SharedStep`). Workers that
+train in rounds exchange through `tfasr.training.workers.hub` instead.
+"""
 
 import contextlib
 import dataclasses
@@ -36,80 +42,104 @@ class Workers:
         return arrays
 
     def name(self, rank: int) -> str:
+        """Returns what messages call a worker."""
         return "this process"
 
 
 class Together(Workers):
-    """Workers that exchange through TensorFlow's collectives, one replica each."""
+    """Workers that exchange through TensorFlow's collectives, one replica each.
+
+    ``strategy`` is that under which they train.
+    """
 
     def __init__(self, cluster: Cluster, strategy: tf.distribute.Strategy):
         self.rank = cluster.rank
         self.count = cluster.size
         self.name = cluster.name
         self._strategy = strategy
+        # The functions that add vectors over the workers, by their type.
         self._sums: dict[np.dtype, Callable[[tf.Tensor], tf.Tensor]] = {}
 
     def gather(self, value: Any) -> list[Any]:
+        # Each worker fills one row, and the sum contains all rows.
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        lengths = np.zeros(self.count, np.int64)
-        lengths[self.rank] = len(text)
-        (lengths,) = self.sums([lengths])
-        texts = np.zeros((self.count, int(lengths.max())), np.int64)
-        texts[self.rank, : len(text)] = text
-        (texts,) = self.sums([texts])
+        own_lengths = np.zeros(self.count, np.int64)
+        own_lengths[self.rank] = len(text)
+        (lengths,) = self.sums([own_lengths])
+
+        own_texts = np.zeros((self.count, int(lengths.max())), np.int64)
+        own_texts[self.rank, : len(text)] = text
+        (texts,) = self.sums([own_texts])
+
         rows = zip(texts.astype(np.uint8), lengths, strict=True)
         return [json.loads(row[:length].tobytes()) for row, length in rows]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        # Collectives can't add up all types; others are converted to a wider one and
-        # back.
-        kinds = [
-            a.dtype if a.dtype in _ADDED else np.dtype(_wider(a.dtype)) for a in arrays
-        ]
-        totals: dict[int, np.ndarray] = {}
-        for kind in dict.fromkeys(kinds):
-            places = [place for place, other in enumerate(kinds) if other == kind]
-            flat = np.concatenate(
-                [arrays[place].ravel().astype(kind) for place in places]
-            )
-            ends = np.cumsum([arrays[place].size for place in places])
-            parts = np.split(self._added(flat).numpy(), ends[:-1])
+        # Arrays of one type travel together. Collectives can't add up all types; others
+        # are converted to a wider one and back.
+        sent_types = [_sent_type(array.dtype) for array in arrays]
+        totals = {}
+
+        for sent_type in dict.fromkeys(sent_types):
+            places = [n for n, other in enumerate(sent_types) if other == sent_type]
+            flat = [arrays[place].ravel().astype(sent_type) for place in places]
+            ends = np.cumsum([len(values) for values in flat])
+            added = self._added(np.concatenate(flat)).numpy()
+            parts = np.split(added, ends[:-1])
             totals |= dict(zip(places, parts, strict=True))
 
         return [
-            totals[k].astype(a.dtype).reshape(a.shape) for k, a in enumerate(arrays)
+            totals[place].astype(array.dtype).reshape(array.shape)
+            for place, array in enumerate(arrays)
         ]
 
     def _added(self, values: np.ndarray) -> tf.Tensor:
+        """Returns the sum of a vector over the workers."""
+
         def add(tensor: tf.Tensor) -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)
+            return tf.distribute.get_replica_context().all_reduce(
+                tf.distribute.ReduceOp.SUM, tensor
+            )
 
         if values.dtype not in self._sums:
             self._sums[values.dtype] = _on_replicas(self._strategy, add, values.dtype)
+
         return self._sums[values.dtype](tf.constant(values))
 
 
 def _on_replicas(
     strategy: tf.distribute.Strategy, add: Callable, dtype: Any
 ) -> Callable:
-    """A function that calls ``add`` with a vector in a replica's context, traced once."""
-    # A function's argument is on no device, but collectives need one. The length is
-    # left open, as otherwise each new length would be traced anew.
+    """Returns a function that calls ``add`` with a vector in a replica's context.
+
+    It is traced once for all lengths.
+    """
+
+    def of_replica(part: tf.Tensor) -> tf.Tensor:
+        # A function's argument is on no device, but collectives need one.
+        return add(tf.identity(part))
+
     return tf.function(
-        lambda vector: strategy.run(
-            lambda part: add(tf.identity(part)), args=(vector,)
-        ),
+        lambda vector: strategy.run(of_replica, args=(vector,)),
         input_signature=[tf.TensorSpec([None], dtype)],
         autograph=False,
     )
 
 
-_ADDED = tuple(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
+# The types that collectives can add up.
+_ADDED = (np.float32, np.float64, np.int32, np.int64)
 
 
-def _wider(dtype: np.dtype) -> type:
-    return np.float32 if dtype.kind == "f" or dtype.name == "bfloat16" else np.int64
+def _sent_type(dtype: np.dtype) -> np.dtype:
+    """Returns a type that collectives can add up and that contains all values of another."""
+    if dtype in _ADDED:
+        return dtype
+
+    # NumPy's kind of bfloat16 isn't that of floats.
+    if dtype.kind == "f" or dtype.name == "bfloat16":
+        return np.dtype(np.float32)
+
+    return np.dtype(np.int64)
 
 
 class StartBarrier:
@@ -123,8 +153,9 @@ class StartBarrier:
         self._passed = False
 
     def passed(self, offer: dict[str, Any]) -> list[dict[str, Any]]:
-        """Waits for all workers and returns their offers by rank; raises RunError if
-        one failed.
+        """Waits for all workers and returns their offers by rank.
+
+        Raises RunError if one of them failed before it came here.
         """
         self._passed = True
         offers = self._workers.gather(offer)
@@ -137,45 +168,64 @@ class StartBarrier:
         return offers
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
-        """Sends the others an error that comes before `passed`."""
+    def sending_errors(self) -> Iterator[None]:
+        """Sends the others an error that comes in the block, before `passed`."""
         try:
             yield
         except BaseException as error:
             if not self._passed:
                 self._passed = True
-                # Another worker has already ended.
+                # The others may have ended already.
                 with contextlib.suppress(tf.errors.OpError):
-                    self._workers.gather({"failed": str(error) or type(error).__name__})
+                    self._workers.gather({"failed": reason_of(error)})
 
             raise
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns an error's message, or its class's name if that is empty."""
+    return str(error) or type(error).__name__
 
 
 def summed_over_workers(
     gradients: Sequence[tf.Tensor | None], exchange: str = "float32"
 ) -> list[tf.Tensor | None]:
-    """The sums of all workers' gradients; call it in a replica's context.
+    """Returns the sums of all workers' gradients; call it in a replica's context.
 
-    They travel as one buffer, round the ring of the workers. With "bfloat16", each
-    worker's gradients are rounded to 8 bits of mantissa, and so is each partial sum on
-    its way; the result has the gradients' own type. None stays None.
+    They travel as one buffer, round the ring of the workers.
+
+    Args:
+        gradients: this worker's; None stays None.
+        exchange: the type in which they travel. With "bfloat16", each worker's
+            gradients are rounded to 8 bits of mantissa, and so is each partial sum on
+            its way; the result has the gradients' own type.
     """
     sent = [
         tf.cast(gradient, exchange) for gradient in gradients if gradient is not None
     ]
-    context = tf.distribute.get_replica_context()
-    totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, sent))
-    return [None if g is None else tf.cast(next(totals), g.dtype) for g in gradients]
+    totals = iter(
+        tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sent)
+    )
+
+    return [
+        None if gradient is None else tf.cast(next(totals), gradient.dtype)
+        for gradient in gradients
+    ]
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """The bytes of the gradients that each worker contributes to the sum in a step."""
-    return (
-        sum(math.prod(variable.shape) for variable in variables)
-        * tf.as_dtype(exchange).size
-    )
+    """Returns the bytes of the gradients that a worker contributes to a step's sum.
+
+    Args:
+        variables: the trainable weights.
+        exchange: the type in which gradients travel, such as "bfloat16".
+    """
+    values = sum(math.prod(variable.shape) for variable in variables)
+    return values * tf.as_dtype(exchange).size
 
 
+# Buffers of this size take only the time that the first byte needs. Each kind of sum is
+# repeated, and its median counts.
 SMALL_BYTES = 4096
 _SMALL_TIMES = 9
 _LARGE_TIMES = 5
@@ -183,7 +233,7 @@ _LARGE_TIMES = 5
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """How long workers take to sum a buffer with the collective that sums their gradients."""
+    """How long workers take to sum a buffer, as they sum their gradients."""
 
     small_bytes: int  # of a buffer whose time is all latency
     small_s: float  # median of some sums of it
@@ -194,39 +244,58 @@ class LinkSpeed:
     took_s: float  # of the whole measurement
 
     def to_json(self) -> dict[str, Any]:
-        values = dataclasses.asdict(self)
+        """Returns the fields, with numbers of six digits."""
         return {
-            n: float(f"{v:.6g}") if isinstance(v, float) else v
-            for n, v in values.items()
+            name: float(f"{value:.6g}") if isinstance(value, float) else value
+            for name, value in dataclasses.asdict(self).items()
         }
 
 
 def measure_link(
     workers: Workers, strategy: tf.distribute.Strategy, large_bytes: int, exchange: str
 ) -> LinkSpeed:
-    """Measures the link; all workers call it at the same place."""
+    """Measures the link between the workers; all call this at the same place.
+
+    Args:
+        workers: that train together.
+        strategy: under which they train.
+        large_bytes: the size of all gradients, see `exchanged_bytes`.
+        exchange: the type in which they travel.
+    """
     began = time.perf_counter()
     width = tf.as_dtype(exchange).size
 
     def add(values: tf.Tensor) -> tf.Tensor:
-        return summed_over_workers([values], exchange)[0][:1]
+        (total,) = summed_over_workers([values], exchange)
+        # One value is enough to wait for, and takes no time to copy.
+        return total[:1]
 
     summed = _on_replicas(strategy, add, exchange)
 
     def seconds(size: int, times: int) -> float:
+        """Returns the median time of a sum over the workers."""
         values = tf.zeros([max(size // width, 1)], exchange)
-        noted = []
+        times_s = []
+
         for _ in range(times + 1):
             begun = time.perf_counter()
             summed(values).numpy()
-            noted.append(time.perf_counter() - begun)
+            times_s.append(time.perf_counter() - begun)
 
-        # The last worker to join a sum did not wait; the first sum opened the
-        # connections.
-        return statistics.median(map(min, zip(*workers.gather(noted[1:]), strict=True)))
+        # The first sum opened the connections.
+        of_workers = workers.gather(times_s[1:])
+        # The last worker to join a sum did not wait for others, so its time counts.
+        return statistics.median(map(min, zip(*of_workers, strict=True)))
 
     small_s = seconds(SMALL_BYTES, _SMALL_TIMES)
     large_s = seconds(large_bytes, _LARGE_TIMES)
     sent = 2 * (workers.count - 1) / workers.count * large_bytes
-    took_s = time.perf_counter() - began
-    return LinkSpeed(SMALL_BYTES, small_s, large_bytes, large_s, sent / large_s, took_s)
+
+    return LinkSpeed(
+        small_bytes=SMALL_BYTES,
+        small_s=small_s,
+        large_bytes=large_bytes,
+        large_s=large_s,
+        bytes_per_s=sent / large_s,
+        took_s=time.perf_counter() - began,
+    )

@@ -1,4 +1,9 @@
-"""What each worker of a cluster records, and how the workers other than the chief train."""
+"""What each worker of a cluster records, and how the workers other than the chief train.
+
+`tfasr.training.train.train` calls `follow_steps` or `follow_rounds` in a worker that
+isn't the chief, and does everything else in the chief alone: only that process writes
+the run. Each worker, the chief too, writes its times into a ledger (`WorkerSteps`).
+"""
 
 import contextlib
 import logging
@@ -22,12 +27,16 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.hooks.evaluate import evaluator_of, kept_scores
+from tfasr.training.hooks.evaluate import evaluator_of
 from tfasr.training.hooks.record import CheckData
 from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.run import TrainingRun, build, open_run
-from tfasr.training.run_folder import Interruption, RunInterruptedError
+from tfasr.training.run_folder import (
+    Interruption,
+    RunInterruptedError,
+    kept_scores,
+)
 from tfasr.training.step import StepResult
 from tfasr.training.team import Team
 from tfasr.training.workers.exchange import StartBarrier
@@ -36,8 +45,9 @@ from tfasr.training.workers.rounds import ShareTrainer, assign
 
 log = logging.getLogger("tfasr")
 
+# How often a worker that waits for the chief looks for a signal.
 _LOOK_S = 0.5
-# How long a worker with a signal waits to be ended by the chief, if that got it.
+# How long a worker with a signal waits to be ended by the chief, if that got it too.
 _LINGER_S = 5.0
 
 
@@ -49,17 +59,25 @@ def follow_steps(
     barrier: StartBarrier,
     lexicon: str | Path | None = None,
 ) -> list[dict[str, float]]:
-    """Takes all steps together with the chief until the run ends; only the chief writes it.
+    """Takes all steps together with the chief until the run ends.
 
-    Experiment and splits must be the chief's. ``run_dir`` gets
-    ``events-worker-<rank>.jsonl``; it may be the chief's folder. Returns the same
-    values and raises the same errors as `train`.
+    Args:
+        experiment: must be the chief's.
+        shard_dir: holds splits with the chief's content.
+        run_dir: gets ``events-worker-<rank>.jsonl``; it may be the chief's folder.
+        team: the workers.
+        barrier: which all pass, or none, before anything is built.
+        lexicon: a file of words, see `tfasr.training.train.train`.
+
+    Returns:
+        The same values as `train`, whose errors it raises too.
     """
     with contextlib.ExitStack() as held:
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
         offers = barrier.passed(offer)
         check_offers(team.workers, offers)
+
         of_chief = offers[0]
         if of_chief["history"] is not None:
             return of_chief["history"]
@@ -68,10 +86,18 @@ def follow_steps(
         interruption = held.enter_context(Interruption())
         steps = WorkerSteps(run_dir, of_chief["session"], team)
         held.enter_context(contextlib.closing(steps))
+
         with steps.ledger.interval("init"):
             run = build(run, steps.ledger, interruption)
-            evaluate = EvaluateShare(evaluator_of(run, run.model))
-            loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
+            loop = Loop(
+                run,
+                [
+                    EvaluateShare(evaluator_of(run, run.model)),
+                    steps,
+                    CheckData(),
+                    ShowProgress(),
+                ],
+            )
             held.enter_context(contextlib.closing(loop))
 
         loop.train()
@@ -81,6 +107,7 @@ def follow_steps(
             run.state.step,
         )
         team.leave()
+
         return run.state.history
 
 
@@ -94,16 +121,27 @@ def follow_rounds(
 ) -> None:
     """Trains the blocks that the chief hands out until it ends the run.
 
-    ``run_dir`` gets ``events-worker-<rank>.jsonl``. Raises the errors of `train`.
+    Args:
+        experiment: must be the chief's.
+        shard_dir: holds splits with the chief's content.
+        run_dir: gets ``events-worker-<rank>.jsonl``.
+        team: the workers.
+        chief: the stream to it.
+        lexicon: a file of words, see `tfasr.training.train.train`.
+
+    Raises:
+        UsageError, RunError: those of `train`.
     """
     with contextlib.ExitStack() as held:
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
         welcome = _joined(chief, offer)
+
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
         steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
         held.enter_context(contextlib.closing(steps))
+
         with steps.ledger.interval("init"):
             run = build(run, steps.ledger, interruption)
             trainer = ShareTrainer(run)
@@ -124,39 +162,50 @@ def _train_blocks(
         except ConnectionError as error:
             log.warning("lost %s (%s); trying again", chief.name, error)
             chief.close()
-            chief.connect(
-                START_S, stopped=lambda: run.interruption.received is not None
-            )
+            chief.connect(START_S, stopped=lambda: bool(run.interruption.received))
             _joined(chief, offer)
             continue
 
         if done is None:
             return
+
         run.ledger.event("worker_round", done)
 
 
 def _joined(chief: ChiefStream, offer: dict[str, Any]) -> dict[str, Any]:
+    """Asks the chief to join its run; returns its welcome.
+
+    Raises what `_end` raises if the chief refuses, or has ended.
+    """
     chief.send({"kind": "join", "offer": offer})
     welcome, _ = chief.receive()
     if welcome["kind"] == "end":
         _end(welcome)
+
     return welcome
 
 
 def _end(message: dict[str, Any]) -> None:
+    """Raises what the chief's last message says, unless the run has ended well."""
     reason = message["reason"]
     code = message["exit_code"]
+    # As in shells, a signal's number is added to 128.
     if code > 128:
         raise RunInterruptedError(reason, signal.Signals(code - 128))
+
+    if code == 2:
+        raise UsageError(reason)
+
     if code:
-        raise (UsageError if code == 2 else RunError)(reason)
+        raise RunError(reason)
 
 
 def _train_block(
     run: TrainingRun, trainer: ShareTrainer, chief: ChiefStream
 ) -> dict[str, Any] | None:
-    """Trains one block; returns the block's values for the ledger, or None at the run's
-    end.
+    """Trains one block, and sends its result to the chief.
+
+    Returns the block's values for the ledger, or None once the run has ended.
     """
     began = time.monotonic()
     message, arrays = _next_message(run.interruption, chief)
@@ -167,27 +216,30 @@ def _train_block(
     received = time.monotonic()
     weights = message["weights"]
     start = arrays[:weights]
-    state = arrays[weights:]  # of the optimizer, for a newcomer
     assign(trainer.variables, start)
-    if state:
-        assign(run.model.optimizer.variables, state)
+    # A newcomer also gets the optimizer's state.
+    optimizer_state = arrays[weights:]
+    if optimizer_state:
+        assign(run.model.optimizer.variables, optimizer_state)
 
     block = message["block"]
     trainer.go_to(block["epoch"], block["step"], Share(**block["share"]))
+
     steps = []
     while len(steps) < block["steps"] and trainer.more():
         steps.append(trainer.step())
+
     made = trainer.delivery(run.team.rank, start, steps)
-    busy_s = time.monotonic() - received
     result = {
         "steps": made.steps,
         "utterances": made.utterances,
         "of_utterances": made.of_utterances,
         "ends": made.ends,
-        "busy_s": busy_s,
+        "busy_s": time.monotonic() - received,
         **made.numbers,
     }
     chief.send(result, [*made.changes, made.losses, made.positions])
+
     if made.ends:
         trainer.read_ahead()
 
@@ -197,24 +249,35 @@ def _train_block(
         "waited_s": received - began,
         **result,
     }
-    return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
+    for name, value in values.items():
+        if isinstance(value, float):
+            values[name] = round(value, 6)
+
+    return values
 
 
 def _next_message(
     interruption: Interruption, chief: ChiefStream
 ) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Waits for the chief's next message; a signal ends the wait after `_LINGER_S`."""
+    """Waits for the chief's next message.
+
+    A signal ends the wait after `_LINGER_S`, with a RunInterruptedError.
+    """
     while (received := chief.receive(_LOOK_S)) is None:
         asked = interruption.received
-        if asked is not None and time.monotonic() - interruption.received_s > _LINGER_S:
-            message = f"{asked.name} ended this worker. The others go on without it."
-            raise RunInterruptedError(message, asked)
+        if asked is None:
+            continue
+
+        if time.monotonic() - interruption.received_s > _LINGER_S:
+            raise RunInterruptedError(
+                f"{asked.name} ended this worker. The others go on without it.", asked
+            )
 
     return received
 
 
 class EvaluateShare(Hook):
-    """Evaluates a worker's share of the split after every epoch; it gets the scores of all."""
+    """Evaluates a worker's share of the split after every epoch; gets the scores of all."""
 
     def __init__(self, evaluator: Evaluator):
         self._evaluator = evaluator
@@ -223,8 +286,11 @@ class EvaluateShare(Hook):
         where = evaluation_place(epoch)
         with run.ledger.interval("eval_forward", **where):
             pending = self._evaluator.start()
+
         with run.ledger.interval("decode", **where):
-            values = pending.result()[0].scores()
+            result, _ = pending.result()
+            values = result.scores()
+
         run.advance(history=[*run.state.history, kept_scores(epoch, values)])
 
     def close(self) -> None:
@@ -234,25 +300,34 @@ class EvaluateShare(Hook):
 class WorkerSteps(Hook):
     """Writes a worker's part of every step, and its machine's state, into its file.
 
-    All workers have this hook, the chief too. In a new run, the file begins empty.
+    All workers have this hook, the chief too.
+
+    Args:
+        run_dir: gets the file.
+        session: of the run.
+        team: the workers; its rank is in the file's name.
+        fresh: whether training has not begun yet. In a new run, the file then begins
+            empty.
     """
 
     def __init__(self, run_dir: Path, session: int, team: Team, *, fresh: bool = True):
         rank = team.rank
-        count = team.size
         file = worker_events_file(rank)
-        if not session and fresh:
+        is_new = not session and fresh
+        if is_new:
             (run_dir / file).unlink(missing_ok=True)
+
         self.ledger = Ledger(run_dir, session, file=file)
-        self.ledger.write(WorkerStart(rank=rank, workers=count))
+        self.ledger.write(WorkerStart(rank=rank, workers=team.size))
         self._machine = MachineNotes(self.ledger.event)
         self._held = contextlib.ExitStack()
 
         # What each worker's machine gave it. The chief's samples are those of the run.
         if rank:
             host_file = worker_host_file(rank)
-            if not session and fresh:
+            if is_new:
                 (run_dir / host_file).unlink(missing_ok=True)
+
             self._held.enter_context(HostSampler(run_dir, session, host_file))
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
@@ -263,8 +338,10 @@ class WorkerSteps(Hook):
                 "names the utterances."
             )
 
-        if run.take_step.times is None:  # in rounds, where workers don't step together
+        # In rounds, workers don't step together, so there are no times of a step.
+        if run.take_step.times is None:
             return
+
         self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:

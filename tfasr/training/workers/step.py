@@ -1,4 +1,10 @@
-"""A training step of several workers on one global batch, each on its share, timed."""
+"""A training step of several workers on one global batch, each on its share, timed.
+
+All workers make the same updates of the same weights, so that the result is that of one
+process with the whole batch. `SharedStep` takes the place of `TimedStep` in the
+training loop of each worker. A signal to one of them must not end its loop alone: the
+steps pass it on to all (`AgreedInterruption`).
+"""
 
 import dataclasses
 import signal
@@ -21,7 +27,11 @@ from tfasr.training.workers.exchange import Workers, summed_over_workers
 
 
 class AgreedInterruption:
-    """A signal to any of the workers, `received` once all workers know about it."""
+    """A signal to any of the workers, which all of them obey at the same step.
+
+    Attributes:
+        received: the signal, once all workers know about it.
+    """
 
     def __init__(self, of_this_worker: Interruption):
         self.received: signal.Signals | None = None
@@ -33,6 +43,7 @@ class AgreedInterruption:
         return int(self._of_this_worker.received or 0)
 
     def agree(self, asked: int) -> None:
+        """Notes the signal that all workers now know about; 0 for none."""
         if asked:
             self.received = signal.Signals(asked)
 
@@ -44,11 +55,22 @@ class AgreedInterruption:
 def from_chief(
     workers: Workers, model: keras.Model, state: TrainingState
 ) -> TrainingState:
-    """Gives all workers the chief's variables, and returns the chief's state."""
+    """Gives all workers the chief's variables.
+
+    Args:
+        workers: that exchange them.
+        model: with its optimizer, on each of them.
+        state: where this worker's run stands.
+
+    Returns:
+        The chief's state.
+    """
     variables = list(state_variables(model).values())
     values = [plain_array(variable) for variable in variables]
+    # Only the chief contributes to the sum.
     if workers.rank:
         values = [np.zeros_like(value) for value in values]
+
     for variable, value in zip(variables, workers.sums(values), strict=True):
         if workers.rank:
             variable.assign(value)
@@ -56,13 +78,22 @@ def from_chief(
     return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
 
 
+# What the model gets of a batch. The rest describes the whole global batch.
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")
 
 
 class SharedStep(TimedStep):
-    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
+    """Takes a step of all workers, on this worker's share of a global batch.
 
-    Its results are those of the whole batch; ``times`` are the worker's own.
+    Its results are those of the whole batch.
+
+    Args:
+        model: of this worker.
+        interruption: passes on the signals that workers receive.
+        exchange: the type in which gradients travel, see `TrainingConfig`.
+
+    Attributes:
+        times: the worker's own times of the last step.
     """
 
     def __init__(
@@ -78,28 +109,33 @@ class SharedStep(TimedStep):
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
         result = super().__call__(iterator)
-        if result is not None:
-            step_s = result.compile_s + result.train_s
-            self.times = WorkerStep(
-                utterances=self._of_share,
-                input_wait_s=round(result.input_wait_s, 6),
-                step_s=round(step_s, 6),
-                # From the wall clock, which may be changed meanwhile: it is kept within
-                # the step.
-                ready_s=round(float(np.clip(self._ready_s, 0.0, step_s)), 6),
-                compiled=result.compile_s > 0,
-            )
+        if result is None:
+            return None
+
+        step_s = result.compile_s + result.train_s
+        # From the wall clock, which may be changed meanwhile: kept within the step.
+        ready_s = float(np.clip(self._ready_s, 0.0, step_s))
+        self.times = WorkerStep(
+            utterances=self._of_share,
+            input_wait_s=round(result.input_wait_s, 6),
+            step_s=round(step_s, 6),
+            ready_s=round(ready_s, 6),
+            compiled=result.compile_s > 0,
+        )
 
         return result
 
     def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
         fetched_epoch_s = time.time()
         asked = tf.constant(self._interruption.asked, tf.float32)
-        losses, asked, ready = (value.numpy() for value in step(batch, asked))
-        self._interruption.agree(int(asked))
+        losses, asked, ready = step(batch, asked)
+        # Reading a value waits for the step.
+        losses = losses.numpy()
+        self._interruption.agree(int(asked.numpy()))
+        self._ready_s = ready.numpy() - fetched_epoch_s
+
         share, frames = batch["features"].shape[:2]
         self._of_share = int(batch["counted"]) * int(share)
-        self._ready_s = ready - fetched_epoch_s
         return {
             "utterance_loss": losses,
             "positions": batch["all_positions"].numpy(),
@@ -116,23 +152,37 @@ class SharedStep(TimedStep):
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
 
-    def _share(
-        self, batch: Batch, asked: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Takes the step, in this worker's replica.
+
+        Returns:
+            The losses of all utterances of the global batch ``(utterances,)``, the
+            number of a signal that a worker has received, or 0, and when this worker's
+            gradients were ready, by the wall clock.
+        """
         model = self._model
         share = {name: batch[name] for name in _OWN}
         of_share = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
         utterances = tf.shape(batch["all_positions"])[0]
         part = batch["counted"] * of_share / tf.cast(utterances, tf.float32)
+
         with counted(batch["counted"]):
             losses, gradients = model.loss_gradients(share, part)
-        # First, so it runs while the gradients are computed: losses are available
+
+        # Exchanged first, while the gradients are computed: the losses are available
         # earlier.
         all_losses, asked = self._exchanged(batch, losses, asked)
-        with tf.control_dependencies([g for g in gradients if g is not None]):
+        computed = [gradient for gradient in gradients if gradient is not None]
+
+        with tf.control_dependencies(computed):
             ready = tf.timestamp()
+
         with tf.control_dependencies([ready]):
-            gradients = [None if g is None else tf.identity(g) for g in gradients]
+            gradients = [
+                None if gradient is None else tf.identity(gradient)
+                for gradient in gradients
+            ]
+
         gradients = summed_over_workers(gradients, self._exchange)
         model.optimizer.apply_gradients(
             zip(gradients, model.trainable_variables, strict=True)
@@ -142,6 +192,11 @@ class SharedStep(TimedStep):
     def _exchanged(
         self, batch: Batch, losses: tf.Tensor, asked: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the losses of the whole batch, and the largest number of a signal.
+
+        Both travel in one buffer: the losses in the places of their utterances, then
+        one number per worker.
+        """
         utterances = tf.shape(batch["all_positions"])[0]
         rows = batch["first_row"] + tf.range(tf.shape(losses)[0])
         placed = tf.scatter_nd(
@@ -149,7 +204,9 @@ class SharedStep(TimedStep):
         )
         context = tf.distribute.get_replica_context()
         rank = context.replica_id_in_sync_group
-        count = context.num_replicas_in_sync
-        sent = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
+        sent = tf.concat(
+            [placed, tf.one_hot(rank, context.num_replicas_in_sync) * asked], axis=0
+        )
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
+
         return totals[:utterances], tf.reduce_max(totals[utterances:])

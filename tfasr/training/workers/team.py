@@ -1,4 +1,10 @@
-"""Joins the workers of a cluster under TensorFlow's MultiWorkerMirroredStrategy."""
+"""Joins the workers of a cluster, and what each kind of them agrees on.
+
+`joined` is the entry: it waits for all workers and yields their team, with which
+`tfasr.training.train.train` trains. `SynchronousTeam` takes every step together, under
+TensorFlow's MultiWorkerMirroredStrategy. `RoundsTeam` exchanges weights after some
+steps each, through a hub in the chief's process.
+"""
 
 import contextlib
 import faulthandler
@@ -26,7 +32,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.ledger.events import Ledger
 from tfasr.training.averaging import check_averaging
 from tfasr.training.build import on_devices
-from tfasr.training.checkpoint import TrainingState
+from tfasr.training.checkpoint import History, TrainingState
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.loop import Hook
@@ -40,6 +46,7 @@ from tfasr.training.workers.exchange import (
     Workers,
     exchanged_bytes,
     measure_link,
+    reason_of,
 )
 from tfasr.training.workers.follow import WorkerSteps, follow_rounds, follow_steps
 from tfasr.training.workers.hub import Hub
@@ -58,6 +65,7 @@ _GONE = (
     tf.errors.FailedPreconditionError,
     tf.errors.InternalError,
 )
+
 # A worker that noticed a loss stays this long, so that others do not take it for the
 # lost one.
 _LINGER_S = 4.0
@@ -65,6 +73,9 @@ _LINGER_S = 4.0
 
 class ClusterTeam(Team):
     """The workers of a cluster; rank 0 is the chief, which writes the run."""
+
+    # The speed at which they exchange gradients, once it is measured.
+    _link: LinkSpeed | None = None
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -82,18 +93,14 @@ class ClusterTeam(Team):
 
     def facts(self, run: TrainingRun) -> dict[str, Any]:
         exchange = run.training.gradient_exchange
-        size = exchanged_bytes(run.model.trainable_variables, exchange)
         cluster = {
             "workers": self.size,
-            "gradient_bytes": size,
+            "gradient_bytes": exchanged_bytes(run.model.trainable_variables, exchange),
             "gradient_exchange": exchange,
-            "link": self._link_facts(),
+            "link": self._link and self._link.to_json(),
         }
-        return {"num_replicas": self.size, "cluster": cluster}
 
-    def _link_facts(self) -> dict[str, Any] | None:
-        """Returns the measured speed of the link; None if it wasn't measured."""
-        return None
+        return {"num_replicas": self.size, "cluster": cluster}
 
 
 class SynchronousTeam(ClusterTeam):
@@ -121,7 +128,6 @@ class SynchronousTeam(ClusterTeam):
         self.share = Share(workers.rank, workers.count)
         self._barrier = barrier
         self._unwatched = unwatched
-        self._link: LinkSpeed | None = None
 
     def follow(
         self,
@@ -129,7 +135,7 @@ class SynchronousTeam(ClusterTeam):
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
+    ) -> History | None:
         if not self.rank:
             return None
 
@@ -138,8 +144,12 @@ class SynchronousTeam(ClusterTeam):
         )
 
     def meet(self, run: RunData, hashes: dict[str, str], claim: Claim) -> None:
-        offer = offered(run.experiment, hashes, claim, run.dictionary)
-        check_offers(self.workers, self._barrier.passed(offer))
+        check_offers(
+            self.workers,
+            self._barrier.passed(
+                offered(run.experiment, hashes, claim, run.dictionary)
+            ),
+        )
 
     def agreed(self, value: Any) -> Any:
         return self.workers.gather(value)[0]
@@ -173,6 +183,7 @@ class SynchronousTeam(ClusterTeam):
     ) -> None:
         exchange = training.gradient_exchange
         size = exchanged_bytes(model.trainable_variables, exchange)
+
         with ledger.interval("link"):
             self._link = measure_link(self.workers, self.strategy, size, exchange)
 
@@ -185,9 +196,6 @@ class SynchronousTeam(ClusterTeam):
     def leave(self) -> None:
         self._unwatched()
         self.workers.gather("done")
-
-    def _link_facts(self) -> dict[str, Any] | None:
-        return None if self._link is None else self._link.to_json()
 
 
 class RoundsTeam(ClusterTeam):
@@ -213,7 +221,7 @@ class RoundsTeam(ClusterTeam):
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
+    ) -> History | None:
         if self.chief is None:
             return None
 
@@ -224,15 +232,19 @@ class RoundsTeam(ClusterTeam):
         offer = offered(run.experiment, hashes, claim, run.dictionary)
         names = self.cluster.name
         log.info("%s waits for %d others", names(0), self.size - 1)
-        refusal = functools.partial(unlike, chief=offer)
-        missing = self.hub.await_all(refusal, claim.session, START_S)
+        missing = self.hub.await_all(
+            functools.partial(unlike, chief=offer), claim.session, START_S
+        )
         if missing:
-            who = ", ".join(map(names, missing))
-            log.warning("training begins without %s; they may join later", who)
+            log.warning(
+                "training begins without %s; they may join later",
+                ", ".join(map(names, missing)),
+            )
 
     def begin(self, run: TrainingRun) -> None:
         if self.hub is None:
-            return  # only the chief's run reads its batches in blocks
+            # Only the chief's run reads its batches in blocks.
+            return
 
         run.batches = NoBatches(run.sources["train"], run.training, None)
         run.take_step = RoundStep(run, self.hub)
@@ -248,73 +260,91 @@ class RoundsTeam(ClusterTeam):
 def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
     """Raises UsageError for settings that a cluster doesn't support."""
     training = experiment.training
-    wanted = {
-        "TrainingConfig.num_replicas": (
-            training.replicas,
-            1,
-            "Start a worker for each device",
-        ),
-        "TrainingConfig.evaluation_placement": (
-            training.evaluation_placement,
-            "shared",
-            "",
-        ),
-        "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
-        "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
-    }
-    if training.in_rounds:
-        remedy = "Or bind TrainingConfig.exchange = 'synchronous'"
-        synchronised = training.batch_norm_synchronised
-        wanted["TrainingConfig.batch_norm_synchronised"] = synchronised, False, remedy
-        alone = {"evaluations_per_epoch": 1, "start_from": ""}
-        for name, must in alone.items():
-            wanted[f"TrainingConfig.{name}"] = getattr(training, name), must, remedy
-    elif training.batch_norm_synchronised:
-        remedy = "Or bind TrainingConfig.batch_norm_synchronised = False"
-        parts = training.gradient_accumulation_steps
-        wanted["TrainingConfig.gradient_accumulation_steps"] = (parts, 1, remedy)
+    _require(
+        "TrainingConfig.num_replicas",
+        training.replicas,
+        1,
+        "Start a worker for each device.",
+    )
+    _require(
+        "TrainingConfig.evaluation_placement", training.evaluation_placement, "shared"
+    )
+    _require("TrainingConfig.overlap_evaluation", training.overlap_evaluation, False)
+    _require("callbacks", len(callbacks), 0, "Write a hook, or train in one process.")
+    synchronised = training.batch_norm_synchronised
 
-    for name, (value, must, remedy) in wanted.items():
-        if value != must:
-            raise UsageError(
-                f"In a cluster {name} must be {must!r}. Received: {value!r}."
-                + (f" {remedy}." if remedy else "")
-            )
+    if training.in_rounds:
+        remedy = "Or bind TrainingConfig.exchange = 'synchronous'."
+        unsupported = {
+            "batch_norm_synchronised": False,
+            "evaluations_per_epoch": 1,
+            "start_from": "",
+        }
+        for name, must in unsupported.items():
+            _require(f"TrainingConfig.{name}", getattr(training, name), must, remedy)
+    elif synchronised:
+        _require(
+            "TrainingConfig.gradient_accumulation_steps",
+            training.gradient_accumulation_steps,
+            1,
+            "Or bind TrainingConfig.batch_norm_synchronised = False.",
+        )
 
     check_averaging(training, workers=2)
 
 
+def _require(name: str, value: Any, must: Any, remedy: str = "") -> None:
+    """Raises UsageError unless a setting has the value that it must have in a cluster."""
+    if value == must:
+        return
+
+    message = f"In a cluster {name} must be {must!r}. Received: {value!r}."
+    if remedy:
+        message += f" {remedy}"
+
+    raise UsageError(message)
+
+
 @contextlib.contextmanager
 def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team]:
-    """Waits for all workers and yields their team; a worker that fails or is lost ends
-    the block.
+    """Waits for all workers and yields their team.
 
-    With ``in_rounds``, workers are connected only with the chief, which goes on without
-    lost ones.
+    Call it before anything else: even making an optimizer begins TensorFlow's work. A
+    worker that fails or is lost ends the block.
 
-    Call it before anything else: even making an optimizer begins TensorFlow's work.
-    Raises UsageError if TensorFlow has already begun to work in this process; RunError,
-    with its name, if a worker does not come or is lost.
+    Args:
+        cluster: where the workers are; None for a single process.
+        in_rounds: whether workers are connected only with the chief, which goes on
+            without lost ones.
+
+    Raises:
+        UsageError: if TensorFlow has already begun to work in this process.
+        RunError: with its name, if a worker does not come or is lost.
     """
     if cluster is None or cluster.size == 1:
         yield Team()
-        return
-
-    if in_rounds:
+    elif in_rounds:
         with _joined_for_rounds(cluster) as team:
             yield team
-        return
+    else:
+        with _joined_for_steps(cluster) as team:
+            yield team
 
+
+@contextlib.contextmanager
+def _joined_for_steps(cluster: Cluster) -> Iterator[Team]:
+    """Does what `joined` does for workers that take each step together."""
     check_trusted(cluster, os.environ)
     await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
-    me = cluster.name(cluster.rank)
     log.info(
         "%s of %d is ready; all must connect in %.0f s",
-        me,
+        cluster.name(cluster.rank),
         cluster.size,
         launcher.BEGIN_S,
     )
-    tf.get_logger().setLevel(logging.WARNING)  # otherwise it logs every exchange
+    # Otherwise TensorFlow logs every exchange.
+    tf.get_logger().setLevel(logging.WARNING)
+
     try:
         strategy = _strategy(cluster)
     except _GONE as error:
@@ -324,8 +354,10 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
             "them again."
         ) from error
     except RuntimeError as error:
+        # TensorFlow's words for the mistake that the message below describes.
         if "program startup" not in str(error):
             raise
+
         raise UsageError(
             "A cluster must be joined before TensorFlow does anything else in a process, and once "
             f"in it. Received: {error} Train in a separate process, as tfasr train does."
@@ -333,14 +365,24 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
 
     workers = Together(cluster, strategy)
     barrier = StartBarrier(workers)
-    watch = PeerWatch(cluster, lambda lost: _abort(", ".join(map(cluster.name, lost))))
+
+    def abort(lost: list[int]) -> None:
+        # Collectives would wait for the lost workers. Their error ends the run.
+        names = ", ".join(map(cluster.name, lost))
+        eager_context.context().abort_collective_ops(
+            tf.errors.UNAVAILABLE, f"lost {names}"
+        )
+
+    watch = PeerWatch(cluster, abort)
     try:
-        with barrier.telling():
+        with barrier.sending_errors():
             yield SynchronousTeam(cluster, workers, strategy, barrier, watch.stop)
     except _GONE as error:
+        # The watch may not have noticed yet who is gone.
         lost = watch.look() or accused(str(error), cluster)
         if not lost:
             raise
+
         time.sleep(_LINGER_S)
         names = ", ".join(map(cluster.name, lost))
         raise RunError(
@@ -353,6 +395,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
 
 @contextlib.contextmanager
 def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
+    """Does what `joined` does for workers that train in rounds."""
     secret = shared_secret(cluster, os.environ, needed=True)
     _take_gpu(cluster)
     if cluster.rank == 0:
@@ -361,7 +404,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
             yield RoundsTeam(cluster, hub=hub)
         except BaseException as error:
             code = getattr(error, "exit_code", 1)
-            hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
+            hub.close(f"{cluster.name(0)} ended: {reason_of(error)}", code)
             raise
 
         hub.close()
@@ -371,30 +414,31 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
         try:
             yield RoundsTeam(cluster, chief=chief)
         except BaseException as error:
-            chief.send({"kind": "failed", "reason": str(error) or type(error).__name__})
+            chief.send({"kind": "failed", "reason": reason_of(error)})
             raise
 
 
 def accused(message: str, cluster: Cluster) -> list[int]:
-    """The ranks of silent hosts that an error message of TensorFlow's heartbeats names."""
-    named = {
-        int(rank)
-        for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)
-    }
-    return sorted(rank for rank in named - {cluster.rank} if rank < cluster.size)
+    """Returns the ranks of silent hosts that an error of TensorFlow's heartbeats names.
 
-
-def _abort(names: str) -> None:
-    eager_context.context().abort_collective_ops(tf.errors.UNAVAILABLE, f"lost {names}")
+    Args:
+        message: of the error.
+        cluster: the workers; this process's own rank doesn't count.
+    """
+    found = re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)
+    ranks = {int(rank) for rank in found}
+    return sorted(rank for rank in ranks - {cluster.rank} if rank < cluster.size)
 
 
 def _take_gpu(cluster: Cluster) -> None:
+    """Hides all GPUs but one from this process, if its machine has several workers."""
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) > 1:
         tf.config.set_visible_devices(gpus[cluster.local_rank % len(gpus)], "GPU")
 
 
 def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Connects this process with the other workers, and returns their strategy."""
     _take_gpu(cluster)
     # Otherwise TensorFlow waits an hour for a worker that has ended since all had met.
     job = eager_context.coordination_config_pb2.CoordinatedJob
@@ -410,9 +454,10 @@ def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
         task_id=cluster.rank,
         rpc_layer="grpc",
     )
+
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         # The chief may wait forever, without letting any Python thread run that could
-        # end it.
+        # end it. This ends the process from a thread of C.
         faulthandler.dump_traceback_later(launcher.BEGIN_S + 5, file=nowhere, exit=True)
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)

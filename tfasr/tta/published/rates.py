@@ -19,20 +19,24 @@ def check_error_rates(path: Path, scores: Sequence[tuple[str, Any]], name: str) 
     evaluations that failed.
     """
     for place, value in scores:
-        number = value is None or type(value) in (int, float)
-        if not number or (value is not None and value < 0):
+        if value is None:
+            continue
+
+        if type(value) not in (int, float) or value < 0:
             raise UsageError(
                 f"{place} of {path}: {name} must be an error rate of at least 0. Received: "
                 f"{value!r}. Correct the log, or leave it out."
             )
 
-    known_scores = [(value, place) for place, value in scores if value is not None]
     known_scores = [
-        (value, place) for value, place in known_scores if not math.isnan(value)
+        (value, place)
+        for place, value in scores
+        if value is not None and not math.isnan(value)
     ]
     if known_scores and min(known_scores)[0] > 1 and max(known_scores)[0] > _MOST:
         value, place = max(known_scores)
         raise UsageError(
-            f"{place} of {path}: {name} must be a fraction, such as 0.058. Received: {value:g}, "
-            "and no value up to 1, so these seem to be percent. Divide them by 100."
+            f"{place} of {path}: {name} must be a fraction, such as 0.058. Received: "
+            f"{value:g}, and no value up to 1, so these seem to be percent. Divide them "
+            "by 100."
         )

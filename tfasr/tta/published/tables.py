@@ -21,11 +21,15 @@ from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.rates import check_error_rates
 from tfasr.tta.run import Run
 
+# AlgoPerf's clocks in seconds since the run's start: training, evaluation, and both with
+# everything else.
 CLOCKS = ("accumulated_submission_time", "accumulated_eval_time", "total_duration")
 _STEP = "global_step"
 _WER = "validation/wer"
+
 # AlgoPerf's columns, and the names of their metrics.
 COLUMNS = {_WER: "wer", "validation/ctc_loss": "loss"}
+
 # For each accuracy column of DAWNBench: the name of its error rate, and the value for
 # 100 %.
 ACCURACIES = {
@@ -35,6 +39,7 @@ ACCURACIES = {
     "wordAccuracy": ("wer", 100.0),
     "characterAccuracy": ("cer", 100.0),
 }
+
 # Seconds by which the sum of two clocks may exceed the third, which counts both.
 _MOST_EXCESS_S = 1.0
 _MOST_HOURS = 8766.0  # a year
@@ -42,7 +47,17 @@ _REMEDY = "Leave the file out, or correct it."
 
 
 class _TableEvents:
-    """Builds a run's events from a table of evaluations."""
+    """Builds a run's events from a table of evaluations.
+
+    Example:
+        ::
+
+            table = _TableEvents()
+            table.train(60.0, epoch=1)
+            table.evaluate(5.0, epoch=1, stats={"wer": 0.5})
+            table.end_epoch(1)
+            events = table.end()
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -52,12 +67,26 @@ class _TableEvents:
             self._event(key)
 
     def train(self, seconds: float, epoch: int) -> None:
-        self._now_s += max(0.0, seconds)
+        """Adds an epoch's training as one step.
+
+        Args:
+            seconds: how long it took; less than 0 counts as 0.
+            epoch: its number, from 1.
+        """
+        seconds = max(0.0, seconds)
+        self._now_s += seconds
         self._step += 1
-        value = {"train_s": max(0.0, seconds), "input_wait_s": 0.0, "compile_s": 0.0}
+        value = {"train_s": seconds, "input_wait_s": 0.0, "compile_s": 0.0}
         self._event("train_step", value, epoch_num=epoch, step=self._step)
 
     def evaluate(self, seconds: float, epoch: int, stats: dict[str, float]) -> None:
+        """Adds an evaluation and its metrics.
+
+        Args:
+            seconds: how long it took; less than 0 counts as 0.
+            epoch: the epoch that it evaluates.
+            stats: its metrics, error rates as fractions.
+        """
         self._event("eval_start", epoch_num=epoch)
         self._event("eval_forward_start", epoch_num=epoch)
         self._now_s += max(0.0, seconds)
@@ -75,17 +104,17 @@ class _TableEvents:
         self._event("epoch_stop", epoch_num=epoch)
 
     def end(self) -> list[Event]:
+        """Ends the run and returns all events."""
         self._event("run_stop", status="success")
         return self.events
 
     def _event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        metadata = {**metadata, "session": 0, "mono_s": self._now_s}
         self.events.append(
             {
                 "time_ms": round(self._now_s * 1000),
                 "key": key,
                 "value": value,
-                "metadata": metadata,
+                "metadata": {**metadata, "session": 0, "mono_s": self._now_s},
             }
         )
 
@@ -108,43 +137,69 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
         reader = csv.DictReader(file)
         rows: list[_Row] = [(reader.line_num, row) for row in reader]
 
-    header = rows[0][1] if rows else {}
-    missing = [column for column in (*CLOCKS, _WER) if rows and column not in header]
-    if missing or not rows:
+    missing: list[str] | str = "rows"
+    if rows:
+        _, header = rows[0]
+        missing = [column for column in (*CLOCKS, _WER) if column not in header]
+    if missing:
         raise UsageError(
             f"An AlgoPerf table must have rows with the columns {CLOCKS} and {_WER}. "
-            f"Received: {path}, without {missing or 'rows'}."
+            f"Received: {path}, without {missing}."
         )
 
-    _check_rising(path, rows, CLOCKS[0])
-    for column in CLOCKS[1:]:
-        _check_rising(path, rows, column, strictly=False)
+    submission, evaluation, total = CLOCKS
+    submission_s = _rising(path, rows, submission)
+    evaluation_s = _rising(path, rows, evaluation, strictly=False)
+    total_s = _rising(path, rows, total, strictly=False)
     if _STEP in header:
-        _check_rising(path, rows, _STEP)
-        _check_beginning(path, rows)
+        _check_beginning(path, rows[0][0], _rising(path, rows, _STEP))
 
-    _check_sums(path, rows)
+    # Each clock may be right for itself, but of another run.
+    clocks = list(zip(rows, submission_s, evaluation_s, total_s, strict=True))
+    for (line, _), submission_now, evaluation_now, now in clocks:
+        parts = submission_now + evaluation_now
+        if parts > now + _MOST_EXCESS_S:
+            raise UsageError(
+                f"{total} must be at least {submission} plus {evaluation}, all in "
+                f"seconds. Received: {now:g} for {parts:g} s in line {line} of {path}. "
+                f"{_REMEDY}"
+            )
+
     rates = [(f"Line {line}", _measured(row, _WER, path, line)) for line, row in rows]
     check_error_rates(path, rates, _WER)
+
     table = _TableEvents()
-    before = dict.fromkeys(CLOCKS, 0.0)
-    for epoch, (line, row) in enumerate(rows, start=1):
-        clocks = {column: _clock(row, column, path, line) for column in CLOCKS}
-        submission, evaluation, total = CLOCKS
-        table.train(clocks[submission] - before[submission], epoch)
+    submission_before = 0.0
+    evaluation_before = 0.0
+    for epoch, ((line, row), submission_now, evaluation_now, now) in enumerate(
+        clocks, 1
+    ):
         stats = {
             metric: _measured(row, column, path, line)
             for column, metric in COLUMNS.items()
             if row.get(column)
         }
-        table.evaluate(clocks[evaluation] - before[evaluation], epoch, stats)
-        table.end_epoch(epoch, clocks[total])
-        before = clocks
+        table.train(submission_now - submission_before, epoch)
+        table.evaluate(evaluation_now - evaluation_before, epoch, stats)
+        table.end_epoch(epoch, now)
+        submission_before = submission_now
+        evaluation_before = evaluation_now
 
     return Run(path, name or path.stem, table.end())
 
 
 def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
+    """Returns a time or a count.
+
+    Args:
+        row: the cells of a line, by column.
+        column: the time's or count's column.
+        path: the table, for the message.
+        line: the line, the same.
+
+    Raises:
+        UsageError: unless it is a finite number of at least 0.
+    """
     try:
         value = float(row[column])
     except (TypeError, ValueError):
@@ -152,27 +207,39 @@ def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
 
     if not 0 <= value < math.inf:
         raise UsageError(
-            f"{column} must be a finite number of at least 0. Received: {row[column]!r} in line "
-            f"{line} of {path}. {_REMEDY}"
+            f"{column} must be a finite number of at least 0. Received: "
+            f"{row[column]!r} in line {line} of {path}. {_REMEDY}"
         )
 
     return value
 
 
 def _measured(row: dict[str, Any], column: str, path: Path, line: int) -> float:
+    """Returns a metric, NaN for an empty cell.
+
+    Args are those of `_clock`.
+
+    Raises:
+        UsageError: if it is no number.
+    """
     text = row[column]
     try:
-        return float(text) if text else math.nan
+        return float(text or math.nan)
     except (TypeError, ValueError):
         raise UsageError(
-            f"{column} must be a number, or empty. Received: {text!r} in line {line} of {path}. "
-            f"{_REMEDY}"
+            f"{column} must be a number, or empty. Received: {text!r} in line {line} of "
+            f"{path}. {_REMEDY}"
         ) from None
 
 
-def _check_rising(
+def _rising(
     path: Path, rows: Sequence[_Row], column: str, *, strictly: bool = True
-) -> None:
+) -> list[float]:
+    """Returns a column of times or counts; raises UsageError unless it rises.
+
+    Without ``strictly``, it may also stand still.
+    """
+    values: list[float] = []
     before = -1.0
     line_before = 0
     for line, row in rows:
@@ -180,63 +247,73 @@ def _check_rising(
         if value < before or (strictly and value == before):
             how = "falls" if value < before else "stands still"
             raise UsageError(
-                f"{column} {how} from {before:g} in line {line_before} of {path} to {value:g} in "
-                f"line {line}: rows were repeated or moved, or the run was restarted, so its times "
-                f"can't be trusted. {_REMEDY}"
+                f"{column} {how} from {before:g} in line {line_before} of {path} to "
+                f"{value:g} in line {line}: rows were repeated or moved, or the run was "
+                f"restarted, so its times can't be trusted. {_REMEDY}"
             )
 
+        values.append(value)
         before = value
         line_before = line
 
+    return values
 
-def _check_beginning(path: Path, rows: Sequence[_Row]) -> None:
-    steps = [_clock(row, _STEP, path, line) for line, row in rows]
-    most = max(
-        (after - before for before, after in zip(steps, steps[1:], strict=False)),
-        default=0,
-    )
+
+def _check_beginning(path: Path, line: int, steps: Sequence[float]) -> None:
+    """Checks that a table's first row is no further from 0 than rows are from each other.
+
+    Args:
+        path: the table, for the message.
+        line: that of the first row.
+        steps: the step of each row.
+    """
+    apart = [after - before for before, after in zip(steps, steps[1:], strict=False)]
+    most = max(apart, default=0)
     if most and steps[0] > most:
         raise UsageError(
-            f"Line {rows[0][0]} of {path} is of {_STEP} {steps[0]:g}, although rows are at most "
-            f"{most:g} steps apart: rows before it are missing, in which a target may have been "
-            f"met. {_REMEDY}"
+            f"Line {line} of {path} is of {_STEP} {steps[0]:g}, although rows are at "
+            f"most {most:g} steps apart: rows before it are missing, in which a target "
+            f"may have been met. {_REMEDY}"
         )
-
-
-def _check_sums(path: Path, rows: Sequence[_Row]) -> None:
-    submission, evaluation, total = CLOCKS
-    for line, row in rows:
-        parts_s = _clock(row, submission, path, line) + _clock(
-            row, evaluation, path, line
-        )
-        total_s = _clock(row, total, path, line)
-        if parts_s > total_s + _MOST_EXCESS_S:
-            raise UsageError(
-                f"{total} must be at least {submission} plus {evaluation}, all in seconds. "
-                f"Received: {total_s:g} for {parts_s:g} s in line {line} of {path}. {_REMEDY}"
-            )
 
 
 def write_algoperf(run: Run, path: Path) -> None:
+    """Writes a run as a table of AlgoPerf, in which every evaluation is a row.
+
+    Only evaluations that the policy ``algoperf`` counts have one.
+
+    Args:
+        run: the run.
+        path: the table to write.
+    """
     total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
     evaluated = _evaluation_s(run)
     losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
     rows = [[*CLOCKS, *COLUMNS]]
     for point in run.accuracy_curve("wer", "algoperf"):
         epoch = point.epoch
-        clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
-        rows.append([*clocks, point.value, losses.get(epoch, "")])
+        rows.append(
+            [
+                point.elapsed_s,
+                evaluated.get(epoch, 0.0),
+                total[epoch],
+                point.value,
+                losses.get(epoch, ""),
+            ]
+        )
 
     _write_rows(path, rows, ",")
 
 
 def _write_rows(path: Path, rows: list[list[Any]], delimiter: str) -> None:
+    """Writes a table at once, so that a crash leaves no half of it."""
     file = io.StringIO()
     csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
     write_whole(path, file.getvalue())
 
 
 def _evaluation_s(run: Run) -> dict[int, float]:
+    """Returns the seconds of all evaluations up to the end of each, by epoch."""
     line = run.timeline
     times = POLICIES["mlperf"].times_s(line)
     spent = 0.0
@@ -276,31 +353,55 @@ def read_dawnbench(path: Path, name: str | None = None) -> Run:
         )
 
     rows = [(line, _numbers(path, line, header, cells)) for line, cells in lines]
-    _check_rising(path, rows, "epoch", strictly=False)
-    _check_rising(path, rows, "hours")
-    _check_hours(path, rows)
+    _rising(path, rows, "epoch", strictly=False)
+    hours = _rising(path, rows, "hours")
+    for (line, _), value in zip(rows, hours, strict=True):
+        if value > _MOST_HOURS:
+            raise UsageError(
+                f"Line {line} of {path}: hours must be at most {_MOST_HOURS:g}, a year. "
+                f"Received: {value:g}; other units must be converted."
+            )
+
     for column in accuracies:
         _check_accuracies(path, rows, column)
+
     table = _TableEvents()
     before_s = 0.0
     for number, (_, row) in enumerate(rows, start=1):
-        table.train(3600 * row["hours"] - before_s, number)
-        before_s = 3600 * row["hours"]
-        stats = {ACCURACIES[c][0]: 1 - row[c] / ACCURACIES[c][1] for c in accuracies}
+        now_s = 3600 * row["hours"]
+        table.train(now_s - before_s, number)
+        before_s = now_s
+
+        stats = {}
+        for column in accuracies:
+            metric, whole = ACCURACIES[column]
+            stats[metric] = 1 - row[column] / whole
+
         table.evaluate(0.0, number, stats)
         table.end_epoch(number)
 
+    title = ""
     entry = path.with_suffix(".json")
-    described = json.loads(entry.read_text("utf-8")) if entry.is_file() else {}
-    title = " on ".join(
-        str(described[key]) for key in ("model", "hardware") if key in described
-    )
+    if entry.is_file():
+        described = json.loads(entry.read_text("utf-8"))
+        title = " on ".join(
+            str(described[key]) for key in ("model", "hardware") if key in described
+        )
+
     return Run(path, name or title or path.stem, table.end())
 
 
 def _numbers(
     path: Path, line: int, header: Sequence[str], cells: Sequence[str]
 ) -> dict[str, Any]:
+    """Returns a row's cells as numbers, by column.
+
+    Args:
+        path: the table, for the message.
+        line: the row's line, the same.
+        header: the columns.
+        cells: the row's cells as text.
+    """
     try:
         return {column: float(cell) for column, cell in zip(header, cells, strict=True)}
     except ValueError as error:
@@ -309,48 +410,52 @@ def _numbers(
         ) from error
 
 
-def _check_hours(path: Path, rows: Sequence[_Row]) -> None:
-    for line, row in rows:
-        if row["hours"] > _MOST_HOURS:
-            raise UsageError(
-                f"Line {line} of {path}: hours must be at most {_MOST_HOURS:g}, a year. Received: "
-                f"{row['hours']:g}; other units must be converted."
-            )
-
-
 def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
+    """Raises UsageError unless a column's accuracies are in its unit, NaN left out."""
     _, whole = ACCURACIES[column]
-    for line, row in rows:
-        if not (math.isnan(row[column]) or 0 <= row[column] <= whole):
-            raise UsageError(
-                f"Line {line} of {path}: {column} must be from 0 to {whole:g}. Received: "
-                f"{row[column]:g}. {_REMEDY}"
-            )
-
     known_accuracies = [
         (row[column], line) for line, row in rows if not math.isnan(row[column])
     ]
+    for accuracy, line in known_accuracies:
+        if not 0 <= accuracy <= whole:
+            raise UsageError(
+                f"Line {line} of {path}: {column} must be from 0 to {whole:g}. "
+                f"Received: {accuracy:g}. {_REMEDY}"
+            )
+
+    # Fractions in a column of percent would look like a run that learned nothing.
     if whole == 1 or not known_accuracies:
         return
+
     highest, line = max(known_accuracies)
     if 0 < highest <= 1:
         raise UsageError(
-            f"Line {line} of {path}: {column} must be in percent. Received: {highest:g} as the "
-            "highest value, so these seem to be fractions. Multiply them by 100."
+            f"Line {line} of {path}: {column} must be in percent. Received: "
+            f"{highest:g} as the highest value, so these seem to be fractions. Multiply "
+            "them by 100."
         )
 
 
 def write_dawnbench(run: Run, path: Path, **described: Any) -> None:
     """Writes a run as a TSV at ``path`` with the hours of DAWNBench's policy, and a JSON file.
 
-    ``described``: the JSON's fields, such as ``author`` and ``costPerHour``.
+    Args:
+        run: the run.
+        path: the table to write; the JSON file has the same name otherwise.
+        **described: the JSON's fields, such as ``author`` and ``costPerHour``.
     """
     characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}
     rows: list[list[Any]] = [["epoch", "hours", "wordAccuracy", "characterAccuracy"]]
     for point in run.accuracy_curve("wer", "dawnbench"):
-        rates = [point.value, characters.get(point.epoch, 1.0)]
-        hours = point.elapsed_s / 3600
-        rows.append([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+        cer = characters.get(point.epoch, 1.0)
+        rows.append(
+            [
+                point.epoch,
+                point.elapsed_s / 3600,
+                100 * (1 - point.value),
+                100 * (1 - cer),
+            ]
+        )
 
     _write_rows(path, rows, "\t")
     entry = {
