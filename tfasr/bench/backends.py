@@ -48,15 +48,20 @@ RUNTIMES = {
 NATIVE = "native_torch"
 KEYWORDS = "keyword spotter"
 ACOUSTIC = "acoustic model"
-NUM_CLASSES = 29  # English letters, the apostrophe, the space and the blank
-_AXES_CLASSES = 30  # of comparisons of networks
-_REASON = 160  # characters shown
+# English letters, the apostrophe, the space and the blank.
+NUM_CLASSES = 29
+# The classes in comparisons of networks.
+_AXES_CLASSES = 30
+# Characters of a reason that are shown.
+_REASON = 160
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
 
 
-WARMUP_STEPS = 3  # of each model in each process, left out of results
-KEYWORD_BATCH_SIZE = 64  # utterances per step of the keyword spotter
+# Steps of each model in each process that are left out of results.
+WARMUP_STEPS = 3
+# Utterances per step of the keyword spotter.
+KEYWORD_BATCH_SIZE = 64
 
 
 @config_class
@@ -87,16 +92,27 @@ class BackendsConfig:
 
 @dataclass(frozen=True)
 class BackendTimes:
-    """One model on one backend, in one process; no times if it can't run there."""
+    """One model on one backend, in one process; no times if it can't run there.
+
+    Attributes:
+        model: its name.
+        layout: of image inputs; "" for other models.
+        backend: Keras's backend, or `NATIVE`.
+        batch_size: utterances.
+        first_s: seconds of the first step, which compiles.
+        forward_ms: milliseconds of each forward pass.
+        step_ms: milliseconds of each step.
+        reason: why times are missing, or "".
+    """
 
     model: str
-    layout: str  # of image inputs; "" for other models
-    backend: str  # Keras's backend, or `NATIVE`
-    batch_size: int  # utterances
-    first_s: float | None = None  # the first step, which compiles
-    forward_ms: list[float] = field(default_factory=list)  # time of each forward pass
-    step_ms: list[float] = field(default_factory=list)  # time of each step
-    reason: str = ""  # why times are missing, or ""
+    layout: str
+    backend: str
+    batch_size: int
+    first_s: float | None = None
+    forward_ms: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    reason: str = ""
 
 
 def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
@@ -108,6 +124,7 @@ def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
     step_ms = _median([times.step_ms for times in processes])
     utterances_per_s = None
     first_step_s = None
+
     if step_ms is not None:
         utterances_per_s = 1000 * first.batch_size / step_ms
     if not first.reason:
@@ -131,10 +148,14 @@ def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
     """Returns the median of medians; None if there are no times."""
     medians = [statistics.median(times) for times in processes if times]
-    return statistics.median(medians) if medians else None
+    if not medians:
+        return None
+
+    return statistics.median(medians)
 
 
-Answer = tuple[dict[str, Any], list[BackendTimes]]  # `describe_backend` and the times
+# `describe_backend` and the times.
+Answer = tuple[dict[str, Any], list[BackendTimes]]
 
 
 def measure(
@@ -166,11 +187,10 @@ def _keywords(
     framework = "torch" if backend == NATIVE else "keras"
     size = KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
-    named = (KEYWORDS, layout, backend, size)
+    untimed = BackendTimes(KEYWORDS, layout, backend, size)
 
     try:
-        times = _times(stepper, random_batch(network, size), config)
-        return BackendTimes(*named, *times)
+        return _timed(untimed, stepper, random_batch(network, size), config)
     except Exception as error:  # each framework has its own error class
         sentence = next(
             (s for s in str(error).split(". ") if "only support" in s), None
@@ -179,8 +199,7 @@ def _keywords(
             raise
 
         reason = next(line for line in sentence.splitlines() if "only support" in line)
-        reason = reason.strip().rstrip(".")[:_REASON]
-        return BackendTimes(*named, reason=reason)
+        return replace(untimed, reason=reason.strip().rstrip(".")[:_REASON])
 
 
 def _acoustic(
@@ -204,17 +223,21 @@ def _acoustic(
         np.full(size, num_labels, np.int32),
     )
     stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
-    times = _times(stepper, Batch((features, lengths), targets), config)
+    untimed = BackendTimes(ACOUSTIC, "", backend, size)
 
-    return BackendTimes(ACOUSTIC, "", backend, size, *times)
+    return _timed(untimed, stepper, Batch((features, lengths), targets), config)
 
 
-def _times(
+def _timed(
+    untimed: BackendTimes,
     stepper: Stepper,
     batch: Batch,
     config: BackendsConfig,
-) -> tuple[float, list, list]:
-    """Returns the first step's seconds, and milliseconds of forward passes and steps."""
+) -> BackendTimes:
+    """Returns a model's times, those of the first step apart.
+
+    Forward passes and steps alternate, so that a machine that slows down affects both.
+    """
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
 
@@ -226,11 +249,12 @@ def _times(
 
     forward_ms = []
     step_ms = []
+
     for _ in range(config.steps):
         forward_ms.append(1000 * seconds_of(stepper.forward, placed))
         step_ms.append(1000 * seconds_of(stepper.update, placed))
 
-    return first_s, forward_ms, step_ms
+    return replace(untimed, first_s=first_s, forward_ms=forward_ms, step_ms=step_ms)
 
 
 def _noise(
@@ -239,7 +263,10 @@ def _noise(
     frames: int,
     num_features: int,
 ) -> tuple:
-    """Returns random features and their lengths, without padding."""
+    """Returns random features and their lengths, without padding.
+
+    Features are float32 ``(size, frames, num_features)``, lengths int32 ``(size,)``.
+    """
     features = random.standard_normal((size, frames, num_features), np.float32)
     return features, np.full(size, frames, np.int32)
 
@@ -248,10 +275,12 @@ def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
     """Returns a batch for the keyword spotter."""
     random = np.random.default_rng(0)
     features, _ = _noise(random, size, network.num_frames, network.num_bins)
+
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
 
 
-FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backend
+# By backend.
+FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
@@ -338,20 +367,31 @@ class AxesTask:
 
 @dataclass(frozen=True)
 class AxesTimes:
-    """Times of one network at one length; no times if it could not run."""
+    """Times of one network at one length; no times if it could not run.
 
-    runtime: str  # a key of `RUNTIMES`
-    batch: int  # utterances
-    threads: tuple[int, ...]  # see `AxesTask`
+    Attributes:
+        runtime: a key of `RUNTIMES`.
+        batch: utterances.
+        threads: see `AxesTask`.
+        network: its name.
+        frames: feature frames of each utterance.
+        parameters: trainable ones.
+        inference_s: seconds of each inference call.
+        training_s: seconds of each training step.
+        first_s: seconds of the first training step, which compiles.
+        reason: why it was not run, or "".
+    """
+
+    runtime: str
+    batch: int
+    threads: tuple[int, ...]
     network: str
-    frames: int  # feature frames of each utterance
-    parameters: int = 0  # trainable parameters
-    # Seconds of each inference call.
+    frames: int
+    parameters: int = 0
     inference_s: list[float] = field(default_factory=list)
-    # Seconds of each training step.
     training_s: list[float] = field(default_factory=list)
-    first_s: float | None = None  # seconds of the first training step, which compiles
-    reason: str = ""  # why it was not run, or ""
+    first_s: float | None = None
+    reason: str = ""
 
     @property
     def training_median_s(self) -> float | None:
@@ -378,6 +418,7 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
 
     times = []
     xla = task.runtime.endswith("_xla")
+
     for name, config in task.networks.items():
         if xla:  # compiles only operations that exporters support, too
             config = portable(config)
@@ -426,7 +467,14 @@ def _axes_times(
     config,
     stepper: Stepper,
 ) -> dict[str, Any]:
-    """Returns the fields of `AxesTimes` that are measured, or the reason why none are."""
+    """Returns the fields of `AxesTimes` that are measured, or the reason why none are.
+
+    Args:
+        task: batch, steps and warm-up.
+        frames: of each utterance.
+        config: of the network, which says how many frames it returns.
+        stepper: of the network.
+    """
     random = np.random.default_rng(0)
     outputs = (task.batch, output_frames(config, frames))
     # The same for all networks and frameworks.
@@ -440,6 +488,7 @@ def _axes_times(
         placed = stepper.place(batch)
         times: dict[str, Any] = {"first_s": seconds_of(stepper.update, placed)}
         times["training_s"] = seconds(stepper.update, task.warmup - 1)
+
         return {**times, "inference_s": seconds(stepper.predict, task.warmup)}
     except Exception as error:  # each framework has its own error classes
         no_memory = out_of_memory(error)
@@ -451,7 +500,14 @@ def _axes_times(
 
 
 def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) -> Table:
-    """Returns a line per row of `row_of`, relative to the fastest of each model."""
+    """Returns a line per row of `row_of`, relative to the fastest of each model.
+
+    Args:
+        rows: of all models and backends.
+        config: numbers of rounds and steps, for the notes.
+        backends: what `describe_backend` says about each.
+        absent: backends that are not installed.
+    """
     ran = [row for row in rows if row["step_ms"] is not None]
 
     def of_fastest(row: dict[str, Any]) -> float | None:
@@ -517,6 +573,7 @@ def _version(backend: dict[str, Any]) -> str:
     """Returns a backend's name, version and devices."""
     name = backend["name"]
     version = backend["versions"][name.removeprefix("native_")]
+
     return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
@@ -526,34 +583,33 @@ def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     panels = [
         _panel([row for row in rows if row["model"] == model]) for model in models
     ]
+
     return Chart("backends", _TITLE, panels, columns=len(models), width=420)
 
 
 def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
-    """Draws the bars of one model."""
+    """Draws the bars of one model: the forward pass, then the rest of the step."""
     ran = [row for row in rows if not row["reason"]]
     places = list(range(len(ran)))
-    forward, step_ms = (
-        [row[name] for row in ran] for name in ("forward_ms", "step_ms")
-    )
-    y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
-    ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
+    forward = [row["forward_ms"] for row in ran]
+    step_ms = [row["step_ms"] for row in ran]
+    # A forward pass alone may take longer than within a step.
+    ends = list(map(max, forward, step_ms))
     words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
+
+    def bars(begin: list[float], end: list[float], colour: int, series: str) -> Rects:
+        return Rects(
+            x0=begin,
+            x1=end,
+            y0=[place - 0.36 for place in places],
+            y1=[place + 0.36 for place in places],
+            colour=run_colour(colour),
+            series=series,
+        )
+
     marks = [
-        Rects(
-            x0=[0.0] * len(ran),
-            x1=forward,
-            **y,
-            colour=run_colour(0),
-            series="forward",
-        ),
-        Rects(
-            x0=forward,
-            x1=ends,
-            **y,
-            colour=run_colour(1),
-            series="backward and update",
-        ),
+        bars([0.0] * len(ran), forward, 0, "forward"),
+        bars(forward, ends, 1, "backward and update"),
         Labels(x=ends, y=places, words=words),
     ]
     names = [" ".join((_label(row["backend"]), row["layout"])).strip() for row in ran]
@@ -575,6 +631,7 @@ def run(
     processes = {name: name.removeprefix("native_") for name in config.backends}
     present = [name for name in config.backends if processes[name] in installed]
     absent = [name for name in config.backends if name not in present]
+
     if not present:
         raise UsageError(
             "At least one of BackendsConfig.backends must be installed. Received: "
@@ -582,13 +639,22 @@ def run(
         )
 
     answers: dict[str, list[Answer]] = {name: [] for name in present}
-    work = (config, keyword, acoustic, features.num_features)
+
     for number in range(config.rounds):
         # Each round starts with another backend, so that none always has a warm or cold
         # machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
-            answers[name].append(call(measure, name, *work, backend=processes[name]))
+            answer = call(
+                measure,
+                name,
+                config,
+                keyword,
+                acoustic,
+                features.num_features,
+                backend=processes[name],
+            )
+            answers[name].append(answer)
 
     rows = [
         row_of(of_model)

@@ -3,6 +3,9 @@
 A workload of ``tfasr bench``. A model's log-probabilities are computed once and saved;
 each decoder then runs on them in a separate process, so that its memory can be measured
 apart from the others'. `LogProbs` files can be passed on and measured elsewhere.
+
+`run` yields a result after each decoder and width, so that hours of measurements aren't
+lost if one fails: `measure_apart` starts the process, `measure` times the decoder in it.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.alphabet import Alphabet
+from tfasr.bench.devices import plural
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.decoding.choice import (
     DECODERS,
@@ -50,7 +54,8 @@ from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
 _HEIGHT_PX = 280.0
-_LABEL_PX = 15.0  # heights of a panel and of a line of text
+# Heights of a panel and of a line of text.
+_LABEL_PX = 15.0
 # Arrays in files of log-probabilities, and in files of logits.
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
@@ -59,14 +64,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DecoderBenchConfig:
-    """Decoders and beam widths to measure, in all combinations."""
+    """Decoders and beam widths to measure, in all combinations.
 
-    # To measure, in the table's order.
+    Attributes:
+        decoders: to measure, in the table's order.
+        beam_widths: hypotheses kept per frame
+        recombine: also measures word beam search that merges equal beams.
+        num_threads: threads of word beam search, and of TensorFlow.
+    """
+
     decoders: tuple[str, ...] = ("word_beam", "greedy")
-    # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-    recombine: bool = False  # also measures word beam search that merges equal beams
-    num_threads: int = 1  # threads of word beam search, and of TensorFlow
+    recombine: bool = False
+    num_threads: int = 1
 
     def __post_init__(self):
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
@@ -147,6 +157,7 @@ class LogProbs:
             batch_lengths = lengths[first : first + size]
             shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
             batch = np.zeros(shape, np.float32)
+
             for row, begin, length in zip(
                 batch,
                 self.offsets[first:],
@@ -169,9 +180,8 @@ class LogProbs:
                 audio_s=self.audio_s,
                 alphabet=np.array(json.dumps(self.alphabet.to_json())),
                 lexicon=np.array(self.lexicon, dtype=str),
-                forward_s=np.array(
-                    np.nan if self.forward_s is None else self.forward_s
-                ),
+                # NumPy makes NaN of None.
+                forward_s=np.array(self.forward_s, np.float64),
             )
 
     @classmethod
@@ -205,13 +215,18 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
 
-    words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
+    words = ()
+    if "lexicon" in stored:
+        words = tuple(stored["lexicon"].tolist())
+
     if all(key in stored for key in _LOGIT_KEYS):
         # Imported late: the command line must start quickly.
         from scipy.special import log_softmax
 
         offsets = stored["offsets"].astype(np.int64)
         characters = str(stored["chars"])
+        separator = "_" if "_" in characters else None
+
         return LogProbs(
             log_probs=log_softmax(stored["logits"], axis=1).astype(
                 np.float32, copy=False
@@ -219,7 +234,7 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
             offsets=offsets,
             references=stored["texts"].tolist(),
             audio_s=np.diff(offsets) * 0.02,
-            alphabet=Alphabet(characters, "_" if "_" in characters else None),
+            alphabet=Alphabet(characters, separator),
             lexicon=words,
         )
 
@@ -227,7 +242,10 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
     if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
 
-    seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
+    # A file of somebody else may lack them; NaN is unknown too.
+    forward_s = None
+    if "forward_s" in stored and np.isfinite(stored["forward_s"]):
+        forward_s = float(stored["forward_s"])
 
     return LogProbs(
         log_probs=stored["log_probs"].astype(np.float32, copy=False),
@@ -236,33 +254,53 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
         audio_s=stored["audio_s"].astype(np.float64),
         alphabet=Alphabet.from_json(json.loads(str(stored["alphabet"]))),
         lexicon=words,
-        forward_s=seconds if np.isfinite(seconds) else None,
+        forward_s=forward_s,
     )
 
 
 @dataclass(frozen=True)
 class DecoderRow:
-    """One decoder at one beam width."""
+    """One decoder at one beam width.
+
+    It has many fields because each is a value of the result.
+
+    Attributes:
+        config: of the decoder.
+        build_s: wall-clock seconds to create the decoder and its dictionary.
+        cpu_s: CPU seconds to decode all utterances, summed over threads.
+        wall_s: wall-clock seconds of the same work.
+        passes: how often all utterances were decoded; seconds are medians.
+        audio_hours: duration of all utterances together.
+        counts: of errors.
+        forward_s: `LogProbs.forward_s`.
+        peak_memory_mib: of the process that measured this row, if known.
+        memory_before_mib: peak memory before the decoder was created.
+    """
 
     config: DecoderConfig
-    build_s: float  # wall-clock seconds to create the decoder and its dictionary
-    cpu_s: float  # CPU seconds to decode all utterances, summed over threads
-    wall_s: float  # wall-clock seconds of the same work
-    passes: int  # how often all utterances were decoded; seconds are medians
-    audio_hours: float  # duration of all utterances together
+    build_s: float
+    cpu_s: float
+    wall_s: float
+    passes: int
+    audio_hours: float
     counts: ErrorCounts
-    forward_s: float | None = None  # `LogProbs.forward_s`
-    # Of the process that measured this row, if known.
+    forward_s: float | None = None
     peak_memory_mib: float | None = None
-    memory_before_mib: float | None = None  # peak memory before the decoder was created
+    memory_before_mib: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns seconds per hour of audio, errors and memory as JSON."""
-        has_beam = DECODERS[self.config.name].has_beam
-        forward_s = self.forward_s
+        beam_width = None
+        if DECODERS[self.config.name].has_beam:
+            beam_width = self.config.beam_width
+
+        evaluation_s = None
+        if self.forward_s is not None:
+            evaluation_s = self.forward_s + self.wall_s
+
         return {
             "decoder": self.config.name,
-            "beam_width": self.config.beam_width if has_beam else None,
+            "beam_width": beam_width,
             "recombine": self.config.recombine,
             "cpu_s_per_audio_hour": self.cpu_s / self.audio_hours,
             "wall_s_per_audio_hour": self.wall_s / self.audio_hours,
@@ -273,7 +311,7 @@ class DecoderRow:
             "cpu_s": self.cpu_s,
             "wall_s": self.wall_s,
             "passes": self.passes,
-            "evaluation_s": None if forward_s is None else forward_s + self.wall_s,
+            "evaluation_s": evaluation_s,
         }
 
 
@@ -300,10 +338,14 @@ def decoder_configs(
 ) -> list[DecoderConfig]:
     """Returns the decoders to measure, in all combinations.
 
+    Decoders without a beam are measured once. ``recombine`` also measures those that can
+    merge equal hypotheses.
+
     Raises:
         ValueError: for an unknown name or invalid width.
     """
-    if unknown := [name for name in decoders if name not in DECODERS]:
+    unknown = [name for name in decoders if name not in DECODERS]
+    if unknown:
         raise ValueError(
             f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}."
         )
@@ -311,10 +353,18 @@ def decoder_configs(
     configs = []
     for name in dict.fromkeys(decoders):
         kind = DECODERS[name]
-        widths = sorted(set(beam_widths)) if kind.has_beam else [1]
-        for way in (False, True) if kind.recombines and recombine else (False,):
+        widths = [1]
+        if kind.has_beam:
+            widths = sorted(set(beam_widths))
+
+        ways = [False]
+        if kind.recombines and recombine:
+            ways.append(True)
+
+        for way in ways:
             configs += [
-                DecoderConfig(name=name, beam_width=n, recombine=way) for n in widths
+                DecoderConfig(name=name, beam_width=width, recombine=way)
+                for width in widths
             ]
 
     return configs
@@ -335,6 +385,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
     # With the log-probabilities, which every decoder needs.
     before_mib = peak_memory_mib()
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
+
     with wrong_values_are_wrong_use():
         row = measure(load, config, make)
 
@@ -373,6 +424,7 @@ def measure(
     texts = []
     cpu_s = []
     wall_s = []
+
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
         texts = []
         cpu_s.append(0.0)
@@ -459,31 +511,40 @@ def decoder_table(
     """Returns a line for each row of `DecoderRow.to_json`.
 
     Source: the paper, Table 3, for the user's own model.
+
+    Args:
+        rows: measured so far.
+        load: what was decoded, for the notes.
+        num_threads: of each decoder.
     """
     columns = [
         Column("decoder", "", _label),
         Column("beam width", "", "beam_width", missing="none"),
-        Column("evaluation, s", "", "evaluation_s", _seconds),
         Column("CPU s per audio-hour", "", "cpu_s_per_audio_hour", _seconds),
         Column("wall s per audio-hour", "", "wall_s_per_audio_hour", _seconds),
         Column("WER, %", "", "wer", fixed(2, 100)),
         Column("CER, %", "", "cer", fixed(2, 100)),
         Column("peak memory, MiB", "", "peak_memory_mib", fixed(0)),
     ]
-    if load.forward_s is None:
-        del columns[2]  # the evaluation
+    if load.forward_s is not None:
+        columns.insert(2, Column("evaluation, s", "", "evaluation_s", _seconds))
 
-    more = {"name": "beam_widths", "records": records_of(rows)}
-    notes = _notes(rows, load, num_threads)
-
-    return table_of("Decoders over beam widths", columns, rows, notes, **more)
+    return table_of(
+        "Decoders over beam widths",
+        columns,
+        rows,
+        _notes(rows, load, num_threads),
+        name="beam_widths",
+        records=records_of(rows),
+    )
 
 
 def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list[str]:
+    """Returns what was decoded, and what the columns mean."""
     notes = [
-        f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
-        f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
-        "alone; CPU seconds are summed over threads.",
+        f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, "
+        f"{plural(threads, 'thread')}. CPU and wall seconds are for decoding alone; CPU "
+        "seconds are summed over threads.",
         "CER divides by the longer of reference and hypothesis, as in the paper.",
     ]
     if load.forward_s is not None:
@@ -497,8 +558,8 @@ def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list
         spoken = [word for reference in load.references for word in reference.split()]
         unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
         notes.append(
-            f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
-            "missing, so a decoder limited to the dictionary can't recognise them."
+            f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words "
+            "are missing, so a decoder limited to the dictionary can't recognise them."
         )
 
     before = [row["memory_before_mib"] for row in rows]
@@ -506,47 +567,69 @@ def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list
         taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
         notes.append(
             "Each row is measured in a separate process; peak memory is that process's, "
-            f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
-            "the log-probabilities and, for prefix beam search, TensorFlow."
+            f"including creation of the dictionary. {' to '.join(taken)} MiB of it are "
+            "Python, the log-probabilities and, for prefix beam search, TensorFlow."
         )
 
     return notes
 
 
 def _seconds(seconds: float) -> str:
-    decimals = 3 if seconds < 1 else 2 if seconds < 100 else 0
-    return f"{seconds:.{decimals}f}"
+    """Formats seconds with three decimals below 1, two below 100, otherwise none."""
+    if seconds < 1:
+        return f"{seconds:.3f}"
+    if seconds < 100:
+        return f"{seconds:.2f}"
+
+    return f"{seconds:.0f}"
 
 
 def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    """Draws the cost of a wider beam, and its gain, with a curve per decoder."""
     curves: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         curves.setdefault(_label(row), []).append(row)
 
-    seconds, wer = (
-        {name: list(map(value, rows)) for name, rows in curves.items()}
-        for value in (
-            lambda row: row["cpu_s_per_audio_hour"],
-            lambda row: 100 * row["wer"],
-        )
-    )
+    seconds = {
+        name: [row["cpu_s_per_audio_hour"] for row in of_decoder]
+        for name, of_decoder in curves.items()
+    }
+    wer = {
+        name: [100 * row["wer"] for row in of_decoder]
+        for name, of_decoder in curves.items()
+    }
     most = max(map(max, wer.values())) or 1.0
     low = min(map(min, seconds.values()))
     high = max(map(max, seconds.values()))
     # Whole decades, so that ticks are powers of ten.
     bottom = math.floor(math.log10(low))
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
-    cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
-    errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
+    cost = Axis("CPU seconds per hour of audio", log=True, limits=decades)
+    errors = Axis("word error rate, %", limits=(0.0, 1.1 * most))
+    panels = [
+        _panel(curves, seconds, cost, "{:.2g}"),
+        _panel(curves, wer, errors, "{:.1f}"),
+    ]
     caption = "The cost of a wider beam, and its gain"
 
-    return Chart("decoder", caption, [cost, errors], columns=2, width=420)
+    return Chart("decoder", caption, panels, columns=2, width=420)
 
 
-def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
+def _panel(
+    curves: dict[str, list[dict[str, Any]]],
+    values: dict[str, list[float]],
+    y: Axis,
+    form: str,
+) -> Panel:
     """Draws one value of all decoders over the beam width.
 
     A decoder without a beam is a horizontal line.
+
+    Args:
+        curves: the rows of each decoder.
+        values: by decoder, one for each of its rows.
+        y: the axis of the values.
+        form: how the last value of a curve is written next to it.
     """
     widths = {row["beam_width"] for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
@@ -571,27 +654,20 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
         else:
             marks += curve([row["beam_width"] for row in rows], ys, colour, name)
 
-    marks += _ends(values, x[1], y, form, log=log)
-    step = math.ceil(len(widths) / 8)  # at most 8 ticks
+    marks += _ends(values, x[1], y, form)
+    # At most 8 ticks, among them the widest beam.
+    step = math.ceil(len(widths) / 8)
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
-    label = "CPU seconds per hour of audio" if log else "word error rate, %"
 
-    return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
+    return Panel(marks, beam, y, height=_HEIGHT_PX)
 
 
-def _ends(
-    values: dict[str, list[float]],
-    x: float,
-    y,
-    form: str,
-    *,
-    log: bool,
-) -> list[Labels]:
+def _ends(values: dict[str, list[float]], x: float, y: Axis, form: str) -> list[Labels]:
     """Returns the values at the curves' right ends as labels that don't overlap."""
 
     def height(value: float) -> float:
-        low, high = y
-        if log:
+        low, high = y.limits
+        if y.log:
             low, high, value = map(math.log, (low, high, value))
 
         return _HEIGHT_PX * (value - low) / (high - low)
@@ -664,14 +740,17 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
         "num_threads": config.num_threads,
         "forward_s": load.forward_s,
     }
+
     with tempfile.TemporaryDirectory() as scratch:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
+
         for decoder in decoders:
             row = measure_apart(path, decoder, config.num_threads).to_json()
             rows.append(row)
-            width = row["beam_width"]
-            label = _label(row) + ("" if width is None else f", beam width {width}")
+            label = _label(row)
+            if row["beam_width"] is not None:
+                label += f", beam width {row['beam_width']}"
             cost = row["cpu_s_per_audio_hour"]
             wer = 100 * row["wer"]
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
@@ -707,7 +786,10 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
 
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
-        return load if words is None else dataclasses.replace(load, lexicon=words)
+        if words is None:
+            return load
+
+        return dataclasses.replace(load, lexicon=words)
 
     # A run with another decoder may have none.
     has_lexicon = (context.run_dir / LEXICON_FILE).is_file()

@@ -79,7 +79,32 @@ def _devices(name: str) -> list[str]:
 
 def devices_text(count: int) -> str:
     """Returns "1 device", "2 devices" and so on."""
-    return f"{count} {'device' if count == 1 else 'devices'}"
+    return plural(count, "device")
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns a number with its noun, in the plural unless it is 1.
+
+    >>> plural(1, "thread"), plural(8, "thread")
+    ('1 thread', '8 threads')
+    """
+    if count == 1:
+        return f"1 {noun}"
+
+    return f"{count} {noun}s"
+
+
+def fate_of(row: dict[str, Any]) -> str:
+    """Returns why a batch size was not run, "cliff" if it is one, or "".
+
+    ``row`` has the values ``reason`` and ``cliff``, see `is_cliff`.
+    """
+    if row["reason"]:
+        return row["reason"]
+    if row["cliff"]:
+        return "cliff"
+
+    return ""
 
 
 def powers_up_to(most: int) -> list[int]:
@@ -94,7 +119,8 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-PROCESS = "CPU, this process"  # names this process's CPU use among devices
+# Names this process's CPU use among devices.
+PROCESS = "CPU, this process"
 
 
 @dataclass(frozen=True)
@@ -116,7 +142,10 @@ class DeviceUse:
     @property
     def mean_percent(self) -> float | None:
         """Mean of the samples; None without samples."""
-        return sum(self.percent) / len(self.percent) if self.percent else None
+        if not self.percent:
+            return None
+
+        return sum(self.percent) / len(self.percent)
 
 
 @contextmanager
@@ -215,6 +244,7 @@ def growing_batches(
         expected = expected_bytes(batches, peaks, size)
         # What the process has had already, it can have again.
         allowed = (peak_bytes() or 0) + memory_share * available_bytes()
+
         if expected is not None and expected > allowed:
             reason = f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
         else:

@@ -21,8 +21,10 @@ import numpy as np
 from tfasr.bench.devices import (
     cliff_rings,
     devices_text,
+    fate_of,
     growing_batches,
     is_cliff,
+    plural,
     visible_gpus,
 )
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
@@ -62,7 +64,8 @@ from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_fr
 COUNTS = (3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1)
 LABEL_LENGTHS = (7, 17, 35, 48, 62, 78, 93, 107, 120, 134, 148, 163, 178, 193, 209)
 LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
-HUNDREDS = 1280  # in an epoch
+# Hundreds of utterances in an epoch.
+HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
 _log = logging.getLogger(__name__)
@@ -83,6 +86,7 @@ def utterance_counts(fraction: float) -> list[int]:
     by_loss = sorted(
         range(len(counts)), key=lambda index: counts[index] - shares[index]
     )
+
     for index in by_loss[: total - sum(counts)]:
         counts[index] += 1
 
@@ -125,14 +129,20 @@ class RandomBlock:
         # Repeats utterances if the batch is larger than the block.
         rows = np.arange(size) % len(self._labels)
         labels = self._labels[rows, : LABEL_LENGTHS[length_s - 1]]
+
         return self._features[rows, : FRAMES_PER_S * length_s], labels
 
 
-SEARCH_ROUNDS = 2  # measurements of each batch size and length
-CLIFF_TOLERANCE = 0.05  # an utterance slower by this share in a larger batch is a cliff
-MEMORY_SHARE = 0.8  # fraction of free memory that the search may use
-WARMUP_STEPS = 1  # untimed passes for each batch shape
-SEED = 0  # of initial weights and random data
+# Measurements of each batch size and length.
+SEARCH_ROUNDS = 2
+# An utterance slower by this share in a larger batch is a cliff.
+CLIFF_TOLERANCE = 0.05
+# Fraction of free memory that the search may use.
+MEMORY_SHARE = 0.8
+# Untimed passes for each batch shape.
+WARMUP_STEPS = 1
+# The seed of initial weights and random data.
+SEED = 0
 
 
 @config_class
@@ -170,14 +180,23 @@ class DeepMarkConfig:
 
 @dataclass(frozen=True)
 class Passes:
-    """Forward and backward passes over utterances of one length, or of all lengths."""
+    """Forward and backward passes over utterances of one length, or of all lengths.
 
-    audio_s: int  # seconds of audio
-    utterances: int  # 0 if this length was not run
+    Attributes:
+        audio_s: seconds of audio.
+        utterances: 0 if this length was not run.
+        batches: how many were timed.
+        forward_s: seconds of network and loss.
+        backward_s: seconds of the gradients alone.
+        total_s: seconds of forward and backward in one step.
+    """
+
+    audio_s: int
+    utterances: int
     batches: int
-    forward_s: float  # seconds of network and loss
-    backward_s: float  # seconds of the gradients alone
-    total_s: float  # seconds of forward and backward in one step
+    forward_s: float
+    backward_s: float
+    total_s: float
 
     @property
     def means_ms(self) -> dict[str, float | None]:
@@ -194,28 +213,40 @@ class Passes:
     @property
     def utterances_per_s(self) -> float | None:
         """Utterances per second; None if this length was not run."""
-        return self.utterances / self.total_s if self.utterances else None
+        if not self.utterances:
+            return None
+
+        return self.utterances / self.total_s
 
     @property
     def audio_s_per_s(self) -> float | None:
         """Seconds of audio per second; None if this length was not run."""
-        return self.audio_s / self.total_s if self.utterances else None
+        if not self.utterances:
+            return None
+
+        return self.audio_s / self.total_s
+
+
+def summed(parts: Sequence[Passes]) -> Passes:
+    """Returns the sums of all fields; 0 without parts."""
+    names = [field.name for field in dataclasses.fields(Passes)]
+    return Passes(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
     """What was measured of an epoch, or of a fraction of it."""
 
-    batch_size: int  # utterances of a full batch on all devices
+    # Utterances of a full batch on all devices.
+    batch_size: int
     num_devices: int
-    lengths: Sequence[Passes]  # over utterances of 1, 2, ... 15 s
+    # Over utterances of 1, 2, ... 15 s.
+    lengths: Sequence[Passes]
 
     @property
     def overall(self) -> Passes:
         """Sums over all lengths."""
-        return Passes(
-            *map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True))
-        )
+        return summed(self.lengths)
 
     @property
     def is_whole(self) -> bool:
@@ -235,6 +266,7 @@ class DeepMarkMeasurement:
         return float(HUNDREDS * np.sum(np.multiply(COUNTS, LENGTHS_S) / rates))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns all sums and rates, and the means of each length, as JSON values."""
         overall = self.overall
         lengths = []
         for length_s, passes in enumerate(self.lengths, 1):
@@ -262,16 +294,23 @@ class DeepMarkMeasurement:
         }
 
 
-_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))  # mean of an utterance
+# Mean of an utterance.
+_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))
 
 
 @dataclass(frozen=True)
 class BatchTried:
-    """A batch size of the search."""
+    """A batch size of the search.
 
-    batch: int  # utterances
-    utterance_s: dict[int, float]  # seconds per utterance, by length in seconds
-    reason: str = ""  # why it was not run, or ""
+    Attributes:
+        batch: utterances.
+        utterance_s: seconds per utterance, by length in seconds.
+        reason: why it was not run, or "".
+    """
+
+    batch: int
+    utterance_s: dict[int, float]
+    reason: str = ""
 
     @property
     def mean_s(self) -> float | None:
@@ -294,8 +333,10 @@ class Search:
     """Batch sizes that were compared on one device."""
 
     tried: Sequence[BatchTried]
-    lengths_s: Sequence[int]  # of the utterances with which batch sizes were compared
-    tolerance: float  # an utterance slower by this share in a larger batch is a cliff
+    # Of the utterances with which batch sizes were compared.
+    lengths_s: Sequence[int]
+    # An utterance slower by this share in a larger batch is a cliff.
+    tolerance: float
 
     @property
     def fastest(self) -> BatchTried | None:
@@ -313,6 +354,7 @@ class Search:
     def sizes(self) -> list[dict[str, Any]]:
         """Returns the sizes that were tried as JSON values."""
         others = [(other.batch, other.mean_s) for other in self.tried]
+
         return [
             {
                 "batch": size.batch,
@@ -329,6 +371,7 @@ class Search:
         ]
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the search as JSON values; None where no size fitted into memory."""
         return {
             "lengths_s": list(self.lengths_s),
             "fastest": self.fastest and self.fastest.batch,
@@ -389,6 +432,7 @@ class DeepMarkTimer:
 
         tried = []
         sizes = self._bench.search_batches
+
         for size, seconds, reason in growing_batches(sizes, MEMORY_SHARE, by_length):
             tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
@@ -418,39 +462,42 @@ class DeepMarkTimer:
         return statistics.median(seconds) / size
 
     def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
-        """Times all batches of one length."""
-        if not sizes:
-            return Passes(0, 0, 0, 0.0, 0.0, 0.0)
+        """Times all batches of one length, each with so many utterances.
 
+        Batches of equal size are the same one, whose first passes are not timed.
+        """
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
-        for batch in batches.values():
+        for size, batch in batches.items():
             for _ in range(WARMUP_STEPS):
-                self._passes_s(batch)
+                self._passes(length_s, size, batch)
 
         self.warmups += len(batches) * WARMUP_STEPS
-        sums_s = map(
-            sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True)
-        )
-        passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
-        _log.info(
-            "%2d s: %d batches, %.0f ms each",
-            length_s,
-            len(sizes),
-            passes.means_ms["total_ms"],
-        )
+        passes = summed([self._passes(length_s, size, batches[size]) for size in sizes])
+        if passes.batches:
+            _log.info(
+                "%2d s: %d batches, %.0f ms each",
+                length_s,
+                passes.batches,
+                passes.means_ms["total_ms"],
+            )
 
         return passes
 
-    def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
-        """Returns seconds of the forward pass, the backward pass, and both in one step."""
+    def _passes(self, length_s: int, size: int, batch: Batch) -> Passes:
+        """Times one batch: the forward pass, the backward pass, and both in one step.
+
+        Several devices can't wait in between, so their backward pass is what remains.
+        """
         apart = self._stepper.apart(batch)
-        if apart is not None:
-            return *apart, seconds_of(self._stepper.gradients, batch)
+        if apart is None:
+            forward_s = seconds_of(self._stepper.forward, batch)
+            total_s = seconds_of(self._stepper.gradients, batch)
+            backward_s = total_s - forward_s
+        else:
+            forward_s, backward_s = apart
+            total_s = seconds_of(self._stepper.gradients, batch)
 
-        forward_s = seconds_of(self._stepper.forward, batch)
-        total_s = seconds_of(self._stepper.gradients, batch)
-
-        return forward_s, total_s - forward_s, total_s
+        return Passes(length_s * size, size, 1, forward_s, backward_s, total_s)
 
     def _placed(self, length_s: int, size: int) -> Batch:
         """Returns a batch of utterances of one length on the device."""
@@ -481,6 +528,14 @@ def deepmark_tables(
     """Returns the tables of the search, of each length, and of the whole.
 
     The last one has DeepMark's published figures below this machine's.
+
+    Args:
+        measured: of one device, then of several if they were measured.
+        search: the batch sizes that were compared; None without a search.
+        backend: of Keras.
+        parameters: trainable ones.
+        warmup_steps: untimed passes of all measurements.
+        visible_gpus: how many GPUs TensorFlow could use.
     """
     notes = [
         *_notes(measured, parameters, warmup_steps),
@@ -489,44 +544,48 @@ def deepmark_tables(
     runs = [_here(m, measured[0], backend) for m in measured]
 
     for name, devices, batch, *figures in PUBLISHED:
-        scaling = None if devices == 1 else figures[3] / PUBLISHED[0][6]
+        scaling = figures[3] / PUBLISHED[0][6] if devices > 1 else None
+
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
 
-    title = "DeepMark Deep Speech 2: means over all batches"
+    tables = [_length_table(measurement) for measurement in measured]
+    if search is not None:
+        tables.insert(0, _search_table(search))
 
-    return [
-        *([_search_table(search)] if search else []),
-        *map(_length_table, measured),
-        table_of(title, columns_of_tuples(_SUMMARY, fixed(2), 4), runs, notes),
-    ]
+    title = "DeepMark Deep Speech 2: means over all batches"
+    tables.append(
+        table_of(title, columns_of_tuples(_SUMMARY, fixed(2), 4), runs, notes)
+    )
+
+    return tables
 
 
 def _search_table(search: Search) -> Table:
     """Returns a line per batch size, with what became of it."""
 
-    def verdict(row: dict[str, Any]) -> str:
-        if row["reason"]:
-            return row["reason"]
+    def fate(row: dict[str, Any]) -> str:
         if row["batch"] == search.fastest.batch:
             return "fastest"
 
-        return "cliff" if row["cliff"] else ""
+        return fate_of(row)
 
     columns = [
         Column("batch", "", "batch"),
         Column("ms per\nutterance", "", "utterance_s", milliseconds),
         Column("audio s/s", "", "audio_s_per_s", "{:.4g}".format),
         Column("epoch, s", "", "epoch_s", fixed(0)),
-        Column("fate", "", verdict),
+        Column("fate", "", fate),
     ]
     lengths = ", ".join(map(str, search.lengths_s))
     note = (
-        f"Forward and backward, batches of utterances of {lengths} s, weighted like DeepMark's "
-        f"{NUM_UTTERANCES:,} utterances. Cliff: an utterance takes over {100 * search.tolerance:g} "
-        f"% longer than in a smaller batch. Largest that ran: {search.largest.batch}."
+        f"Forward and backward, batches of utterances of {lengths} s, weighted like "
+        f"DeepMark's {NUM_UTTERANCES:,} utterances. Cliff: an utterance takes over "
+        f"{100 * search.tolerance:g} % longer than in a smaller batch. Largest that ran: "
+        f"{search.largest.batch}."
     )
     table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
 
+    # The last column needs no heading.
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 
@@ -552,17 +611,23 @@ def _here(
     alone: DeepMarkMeasurement,
     backend: str,
 ) -> tuple:
-    """Returns this machine's line below DeepMark's published ones."""
+    """Returns this machine's line above DeepMark's published ones.
+
+    ``alone`` is the measurement of one device.
+    """
     devices = measurement.num_devices
     overall = measurement.overall
     sizes = (devices, measurement.batch_size // devices, overall.batches)
     means = map(_ms, overall.means_ms.values())
     rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
-    epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
+
+    epoch_s = f"{measurement.epoch_s:.0f}"
+    if not measurement.is_whole:
+        epoch_s = f"~{epoch_s}"
+
+    scaling = None
     if devices > 1:
         scaling = overall.utterances_per_s / alone.overall.utterances_per_s
-    else:
-        scaling = None
 
     return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
 
@@ -572,12 +637,13 @@ def _notes(
     parameters: int,
     warmups: int,
 ) -> list[str]:
+    """Returns what was timed, and caveats about the rates and the published figures."""
     notes = [
-        f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which compile. "
-        "Forward and backward are timed separately. Both: forward and backward as one step; all "
-        "rates use this time. Weights are not updated, as in DeepMark.",
-        "Published: DeepMark's figures. They contradict each other: 32 utterances/s in batches of "
-        "32 mean 1 s per batch, not 154 ms.",
+        f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which "
+        "compile. Forward and backward are timed separately. Both: forward and backward as "
+        "one step; all rates use this time. Weights are not updated, as in DeepMark.",
+        "Published: DeepMark's figures. They contradict each other: 32 utterances/s in "
+        "batches of 32 mean 1 s per batch, not 154 ms.",
     ]
     if any(measurement.num_devices > 1 for measurement in measured):
         notes.append(
@@ -596,26 +662,35 @@ def _notes(
 def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     """Returns the note about several devices."""
     scaling = (
-        "Multi-device scaling: utterances per second relative to one device, with a full batch on "
-        "each device."
+        "Multi-device scaling: utterances per second relative to one device, with a full "
+        "batch on each device."
     )
     if len(measured) > 1:
-        shared = " Here, devices are slices of one processor and share its cores."
-        return scaling + ("" if visible_gpus else shared)
+        if visible_gpus:
+            return scaling
 
-    visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
+        return (
+            f"{scaling} Here, devices are slices of one processor and share its cores."
+        )
+
+    verb = "is" if visible_gpus == 1 else "are"
+
     slices = "" if visible_gpus else ", as slices of the processor"
-    more = f"{visible}. Set DeepMarkConfig.num_devices to use more{slices}."
 
-    return f"{scaling} {UNKNOWN} for one device: {more}"
+    return (
+        f"{scaling} {UNKNOWN} for one device: {plural(visible_gpus, 'GPU')} {verb} "
+        f"visible. Set DeepMarkConfig.num_devices to use more{slices}."
+    )
 
 
 def _ms(value: float | None) -> str | None:
-    """Returns milliseconds with a digit after the point below 100."""
+    """Formats milliseconds with a digit after the point below 100."""
     if not value:
         return value
+    if value < 100:
+        return f"{value:.1f}"
 
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.0f}"
 
 
 # Headings of the tables.
@@ -648,37 +723,44 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     """Draws times per batch and audio seconds per second over the utterances' length."""
     lengths = enumerate(measurement.lengths, 1)
     run = {length_s: passes for length_s, passes in lengths if passes.utterances}
-    forward = [passes.means_ms["forward_ms"] for passes in run.values()]
+    means = [passes.means_ms for passes in run.values()]
+    forward = [of_length["forward_ms"] for of_length in means]
     both_ms = [
-        f + p.means_ms["backward_ms"]
-        for f, p in zip(forward, run.values(), strict=True)
+        of_length["forward_ms"] + of_length["backward_ms"] for of_length in means
     ]
     audio = [passes.audio_s_per_s for passes in run.values()]
-    at = np.array(list(run))
-    edges = {"x0": at - 0.36, "x1": at + 0.36}
     zeros = [0.0] * len(run)
+    at = np.array(list(run))
+
+    def bars(
+        low: Sequence[float], high: Sequence[float], colour: int, series=""
+    ) -> Rects:
+        return Rects(
+            x0=at - 0.36,
+            x1=at + 0.36,
+            y0=low,
+            y1=high,
+            colour=run_colour(colour),
+            series=series,
+        )
+
     mean = measurement.overall.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
-    ticks = range(1, 16, 2)
     length_axis = Axis(
         "length of the utterances, s",
         limits=(0.3, 15.7),
-        ticks=ticks,
+        ticks=range(1, 16, 2),
         grid=False,
     )
-    times = [
-        Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
-        Rects(**edges, y0=forward, y1=both_ms, colour=run_colour(1), series="backward"),
-    ]
-    rates = [
-        Rects(**edges, y0=zeros, y1=audio, colour=run_colour(2)),
-        Rule(value=mean, label=f"all: {mean:.3g}"),
-    ]
     ms = f"ms per batch of up to {measurement.batch_size}"
     panels = [
-        Panel(times, length_axis, Axis(ms, limits=(0, 1.05 * max(both_ms)))),
         Panel(
-            rates,
+            [bars(zeros, forward, 0, "forward"), bars(forward, both_ms, 1, "backward")],
+            length_axis,
+            Axis(ms, limits=(0, 1.05 * max(both_ms))),
+        ),
+        Panel(
+            [bars(zeros, audio, 2), Rule(value=mean, label=f"all: {mean:.3g}")],
             length_axis,
             Axis(f"audio s per s ({on})", limits=(0, 1.05 * max(audio))),
         ),
@@ -707,6 +789,7 @@ def search_chart(search: Search, backend: str) -> Chart:
         colour=run_colour(2),
         series=f"fastest: {fastest.batch}",
     )
+
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
         best,
@@ -727,10 +810,14 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     occurring = [
         length for length, count in zip(LENGTHS_S, counts, strict=True) if count
     ]
-    compared = bench.search_lengths_s or tuple(occurring)
+    longest_s = max(occurring)
+
     # A single size needs no search.
     searched = len(bench.search_batches) > 1
-    longest_s = max((*occurring, *(compared if searched else ())))
+    compared = bench.search_lengths_s or tuple(occurring)
+    if searched:
+        longest_s = max(longest_s, *compared)
+
     # A processor can be split into devices only before anything is computed.
     strategy = make_strategy(bench.num_devices)
     timers = [DeepMarkTimer(network, bench, longest_s)]
@@ -741,15 +828,18 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
         size = search.fastest.batch
         _log.info("fastest batch: %d utterances", size)
 
+    scaling = None
     measured = [timers[0].epoch(counts, size)]
     if strategy is not None:
         timers.append(DeepMarkTimer(network, bench, longest_s, strategy))
         measured.append(timers[1].epoch(counts, size))
+        rates = [measurement.overall.utterances_per_s for measurement in measured]
+        scaling = rates[1] / rates[0]
 
     parameters = timers[0].parameters
     warmups = sum(timer.warmups for timer in timers)
-    rates = [measurement.overall.utterances_per_s for measurement in measured]
-    backend, gpus = keras.backend.backend(), visible_gpus()
+    backend = keras.backend.backend()
+    gpus = visible_gpus()
     figures = {"ds2": lambda: lengths_chart(measured[-1], backend)}
     if search is not None:
         figures["ds2_search"] = lambda: search_chart(search, backend)
@@ -762,7 +852,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
             "search": search and search.to_json(),
             "runs": [measurement.to_json() for measurement in measured],
             "visible_gpus": gpus,
-            "scaling": rates[1] / rates[0] if len(rates) > 1 else None,
+            "scaling": scaling,
         },
         warmup_steps=warmups,
         figures=figures,

@@ -41,12 +41,18 @@ from tfasr.recording.recorder import Recorder
 from tfasr.tta.policies import WINDOW, AccuracyPoint
 from tfasr.tta.run import load_run
 
-EPOCHS = 20  # passes over the training data
-BATCH_SIZE = 64  # utterances per update
-LAYOUT = "NHWC"  # of images in memory; `tfasr.bench.backends` compares it with "NCHW"
-LEARNING_RATE = 0.003  # of the Adam optimizer
-SEED = 0  # of initial weights, order and synthetic data
-TARGET_ERROR = 0.1  # fraction of wrong validation words to reach
+# Passes over the training data.
+EPOCHS = 20
+# Utterances per update.
+BATCH_SIZE = 64
+# The layout of images in memory; `tfasr.bench.backends` compares it with "NCHW".
+LAYOUT = "NHWC"
+# The step size of the Adam optimizer.
+LEARNING_RATE = 0.003
+# The seed of initial weights, order and synthetic data.
+SEED = 0
+# Fraction of wrong validation words to reach.
+TARGET_ERROR = 0.1
 # Synthetic utterances, before taking a fraction; as many as in Speech Commands 1.
 UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
 
@@ -72,7 +78,8 @@ WORDS = _WORDS.split()
 if keras.backend.backend() == "torch":
     import torch
 
-METRIC = "top1_error"  # its name in the ledger
+# The name of that rate in the ledger.
+METRIC = "top1_error"
 _log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
 # Of Speech Commands: 98 windows of 30 ms in a second.
@@ -100,9 +107,12 @@ class KeywordData:
     """What the network is trained on and evaluated with."""
 
     words: list[str]
-    splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
-    source: str  # description for readers
-    identity: str  # identifies the utterances: equal only if they are
+    # "train", "validation" and "test".
+    splits: dict[str, KeywordSplit]
+    # Description for readers.
+    source: str
+    # Identifies the utterances: equal only if they are.
+    identity: str
 
 
 def synthetic_keywords(
@@ -158,6 +168,7 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         order=1,
         mode="nearest",
     )
+
     return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 
@@ -192,6 +203,7 @@ def speech_commands_keywords(
         eligible = [utterance for utterance in utterances if utterance.text in WORDS]
         count = max(1, round(fraction * len(eligible)))
         chosen = sorted(random.permutation(len(eligible))[:count])
+
         if not chosen:
             raise UsageError(
                 "--corpus_dir must have recordings of the 30 words in each split. Received: "
@@ -263,6 +275,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 spotter.LAYERS,
                 strict=True,
             )
+
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
                 if pooled:
@@ -395,6 +408,7 @@ def train_keywords(
         for epoch in range(1, EPOCHS + 1):
             recorder.epoch()
             order = random.permutation(len(train.labels))
+
             for begin in range(0, len(order), BATCH_SIZE):
                 chosen = order[begin : begin + BATCH_SIZE]
                 size = len(chosen)
@@ -464,7 +478,9 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
         (x.name, shape, *size)
         for x, shape, size in zip(layers, shapes, sizes, strict=True)
     ]
-    rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
+    rows.append(
+        ("sum", "", *(sum(size[place] for size in sizes) for place in range(3)))
+    )
     headings = ["layer", "output", "parameters", "activations", "KB"]
     columns = columns_of_tuples(
         headings, lambda n: f"{n:,}" if type(n) is int else f"{n:.1f}", 2
@@ -501,6 +517,7 @@ def _training_table(
         "whole run, s": f"{points[-1].elapsed_s:.2f}",
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
+
     notes = [
         f"Target: {100 * TARGET_ERROR:g} % wrong words on the validation split, as the "
         f"median of {WINDOW} epochs. Times are wall-clock times from the model's "
@@ -530,8 +547,10 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
-_LEVELS = 12  # of shading in the matrix
-_HEIGHT_PX = 460  # of both panels
+# Levels of shading in the matrix.
+_LEVELS = 12
+# The height of both panels, in pixels.
+_HEIGHT_PX = 460
 
 
 def keyword_chart(
@@ -587,10 +606,17 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     places = range(len(words))
     count = len(words)
     ends = (-0.5, count - 0.5)
-    named = {"ticks": places, "tick_labels": list(words), "grid": False}
     right = f"recognised as; {100 * (1 - error_rate(confusion)):.1f} % right"
-    x = Axis(right, limits=ends, label_angle=-90, **named)
-    y = Axis("spoken, test", limits=ends[::-1], **named)
+    x = Axis(
+        right,
+        limits=ends,
+        ticks=places,
+        tick_labels=list(words),
+        grid=False,
+        label_angle=-90,
+    )
+    # The first word is at the top.
+    y = replace(x, label="spoken, test", limits=ends[::-1], label_angle=0.0)
     shown = [
         mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)
     ]

@@ -22,8 +22,10 @@ from tfasr.kit.config import PRECISIONS
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
-WARMUP_CALLS = 2  # the first traces; the second may still choose algorithms
-UPDATE = "update"  # name of the last "module", the optimizer's work
+# The first traces; the second may still choose algorithms.
+WARMUP_CALLS = 2
+# Name of the last "module", the optimizer's work.
+UPDATE = "update"
 
 
 class Replicas:
@@ -60,6 +62,7 @@ class Replicas:
         def run(*arguments):
             if self.count == 1:
                 return on_device(*arguments)
+
             return self.strategy.run(on_device, args=arguments)
 
         def call() -> None:
@@ -95,13 +98,19 @@ def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any,
 
 @dataclass(frozen=True)
 class Module:
-    """A part of the training step: a stage of the model, or the loss."""
+    """A part of the training step: a stage of the model, or the loss.
 
-    name: str  # the name of a stage of the model, or "loss"
-    # takes the previous module's output and the batch
+    Attributes:
+        name: the name of a stage of the model, or "loss".
+        forward: takes the previous module's output and the batch.
+        variables: trainable variables.
+        input_channels: last dimension of its input; 0 for the first module.
+    """
+
+    name: str
     forward: Callable[[tf.Tensor, Batch], tf.Tensor]
-    variables: list  # trainable variables
-    input_channels: int  # last dimension of its input; 0 for the first module
+    variables: list
+    input_channels: int
 
 
 def modules_of(model: CtcModel) -> list[Module]:
@@ -169,7 +178,8 @@ def staged_step(
     overlap, and add up to the step; but two modules can't run at the same time, as they
     may in a normal step.
     """
-    replicas, modules = Replicas(strategy), modules_of(model)
+    replicas = Replicas(strategy)
+    modules = modules_of(model)
 
     def on_device(batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
@@ -188,6 +198,7 @@ def staged_step(
         # Of the loss by itself.
         gradient = _scaled(model.optimizer, tf.ones_like(hidden))
         gradients = []
+
         for number, (module, tape, inputs, outputs) in reversed(
             list(enumerate(passes))
         ):
@@ -204,6 +215,7 @@ def staged_step(
             )
             stamps.append(stamp(of_sources))
             gradients += zip(of_sources, module.variables, strict=False)
+
             if number > 0:
                 gradient = of_sources[-1]
 
@@ -262,13 +274,19 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """Seconds of one module; on several devices, their mean."""
+    """Seconds of one module; on several devices, their mean.
+
+    Attributes:
+        alone_s: forward and backward on random input, without the other modules.
+        forward_s: within a step; 0 for the update.
+        first_s: forward and backward, in each of the process's first steps.
+    """
 
     module: str
-    alone_s: float  # forward and backward on random input, without the other modules
-    forward_s: float  # within a step; 0 for the update
+    alone_s: float
+    forward_s: float
     backward_s: float
-    first_s: list[float]  # forward and backward, in each of the process's first steps
+    first_s: list[float]
 
     @property
     def in_step_s(self) -> float:
@@ -280,8 +298,10 @@ class ModuleSeconds:
 class ModuleTimes:
     """Seconds of all modules of a model."""
 
-    modules: list[ModuleSeconds]  # in order, the update last
-    first_host_s: list[float]  # the rest of each first step, mostly tracing
+    # In order, the update last.
+    modules: list[ModuleSeconds]
+    # The rest of each first step, mostly tracing.
+    first_host_s: list[float]
 
     @property
     def step_s(self) -> float:
@@ -361,6 +381,7 @@ def _update(replicas, model: CtcModel):
     def update(*gradients):
         gradients = [_scaled(model.optimizer, gradient) for gradient in gradients]
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
         return []
 
     gradients = replicas.values(
@@ -380,7 +401,8 @@ def replica_seconds(
 
     No device waits for another, so slow ones show up.
     """
-    replicas, modules = Replicas(strategy), modules_of(model)
+    replicas = Replicas(strategy)
+    modules = modules_of(model)
     placed = replicas.values(
         lambda: {name: tf.constant(v) for name, v in batch.items()}
     )
@@ -452,6 +474,7 @@ def fastest_s(call: Callable[[], object], seconds: float) -> float:
     call()
     fastest = float("inf")
     end = time.perf_counter() + seconds
+
     while fastest == float("inf") or time.perf_counter() < end:
         fastest = min(fastest, seconds_of(call))
 

@@ -117,6 +117,7 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     # know.
     name = peek(BenchConfig, lines).workload
     workload = find_workload(name)
+
     if workload.by_flags:
         raise UsageError(
             f"{gin_file} must name a workload that takes presets. Received: {name!r}. Run it with "
@@ -166,6 +167,7 @@ def bench_preset(
     loaded = load_bench(gin_file, bindings)
     name = loaded.bench.workload
     bench = loaded.bench
+
     if fraction is not None:
         with wrong_values_are_wrong_use():
             bench = dataclasses.replace(bench, fraction=fraction)
@@ -200,19 +202,19 @@ def run_workload(
     ``out`` gets every partial result; the other arguments are those of `bench_preset`.
     """
     check_format(output_format)
-    out = None if out is None else Path(out).resolve()
     if out is not None:
+        out = Path(out).resolve()
         # Fails before the measurements if results can't be written there.
         check_results_folder(out)
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         if not is_file(out):
             context = dataclasses.replace(context, out=out)
 
-    arguments = (name, list(configs), context)
+    configs = list(configs)
     if find_workload(name).backends:
-        results = stream(perform, *arguments, backend=context.backend)
+        results = stream(perform, name, configs, context, backend=context.backend)
     else:
-        results = perform(*arguments)
+        results = perform(name, configs, context)
 
     for measured in results:
         if out is not None:
@@ -225,6 +227,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
     """Runs a workload in this process and yields partial results, then the complete one."""
     workload = find_workload(name)
     results = workload.run(*configs, context)
+
     for result in [results] if isinstance(results, Result) else results:
         if context.out is not None:
             draw(result.figures, context.out)

@@ -21,24 +21,33 @@ from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
 
-WARM_UPS = 2  # the first call compiles; in the second, kernels may still be tuned
+# The first call compiles; in the second, kernels may still be tuned.
+WARM_UPS = 2
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StepConfig:
-    """Sizes to measure: each batch size with all numbers of frames and precisions."""
+    """Sizes to measure: each batch size with all numbers of frames and precisions.
 
-    # A preset or gin file of model and optimizer; "" for the paper's.
+    Attributes:
+        experiment: a preset or gin file of model and optimizer; "" for the paper's.
+        bindings: gin lines that override the file.
+        batches: utterances per batch.
+        frames: feature frames to which a batch is padded.
+        labels: characters in the longest transcript; None for an estimate.
+        precisions: to compare.
+        rounds: how often each part of a step is measured.
+        length_spread: fraction by which the shortest utterance is below the longest.
+    """
+
     experiment: str = ""
-    bindings: tuple[str, ...] = ()  # gin lines that override the file
-    batches: tuple[int, ...] = (16,)  # utterances per batch
-    frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
-    # Characters in the longest transcript; None for an estimate.
+    bindings: tuple[str, ...] = ()
+    batches: tuple[int, ...] = (16,)
+    frames: tuple[int, ...] = (600,)
     labels: int | None = None
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # to compare
-    rounds: int = 5  # how often each part of a step is measured
-    # Fraction by which the shortest utterance is below the longest.
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
+    rounds: int = 5
     length_spread: float = 0.0
 
     def __post_init__(self):
@@ -69,39 +78,58 @@ class StepTiming:
     """A training step on a synthetic batch; medians over rounds that run each part once.
 
     Its fields are those of a row in ``results.json``.
+
+    Attributes:
+        precision: Keras's dtype policy.
+        batch: utterances.
+        frames: length to which utterances are padded.
+        labels: characters in the longest transcript.
+        length_spread: fraction by which the shortest utterance is below the longest.
+        accumulation_steps: parts into which the batch is split for gradient
+            accumulation.
+        lstm_kernels: implementations of the recurrence.
+        forward_s: to compute the loss in training mode.
+        forward_backward_s: to compute the loss and its gradients.
+        audio_s: audio in the batch.
+        flops: of the step's matrix products; None if the model doesn't count them.
+        ceiling_flops_per_s: of large matrix products in this precision, in the same
+            process.
+        first_step_s: seconds of the first step, which traces and compiles.
+        warm_up_calls: of each part of a step, left out of results.
+        warm_up_s: their total time.
+        traces: how often TensorFlow has traced the step, after all rounds.
+        peak_memory_bytes: of the process, or of the GPU's allocator; None if unknown.
+        memory_before_bytes: peak memory before the model was built.
+        peak_memory_of: "process" or "GPU".
     """
 
-    precision: str  # Keras's dtype policy
-    batch: int  # utterances
-    frames: int  # length to which utterances are padded
-    labels: int  # characters in the longest transcript
-    # Fraction by which the shortest utterance is below the longest.
+    precision: str
+    batch: int
+    frames: int
+    labels: int
     length_spread: float
-    # Parts into which the batch is split for gradient accumulation.
     accumulation_steps: int
-    lstm_kernels: list[str]  # implementations of the recurrence
+    lstm_kernels: list[str]
     parameters: int
     rounds: int
-    forward_s: float  # to compute the loss in training mode
-    forward_backward_s: float  # to compute the loss and its gradients
+    forward_s: float
+    forward_backward_s: float
     step_s: float
-    audio_s: float  # audio in the batch
-    # Of the step's matrix products; None if the model doesn't count them.
+    audio_s: float
     flops: int | None
-    # Of large matrix products in this precision, in the same process.
     ceiling_flops_per_s: float
-    first_step_s: float  # seconds of the first step, which traces and compiles
-    warm_up_calls: int  # of each part of a step, left out of results
-    warm_up_s: float  # their total time
-    traces: int  # how often TensorFlow has traced the step, after all rounds
-    # Of the process, or of the GPU's allocator; None if unknown.
+    first_step_s: float
+    warm_up_calls: int
+    warm_up_s: float
+    traces: int
     peak_memory_bytes: int | None
-    memory_before_bytes: int | None  # peak memory before the model was built
-    peak_memory_of: str  # "process" or "GPU"
+    memory_before_bytes: int | None
+    peak_memory_of: str
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields and what follows from them, in seconds and per second."""
         flops_per_s = None if self.flops is None else self.flops / self.step_s
+
         return {
             **dataclasses.asdict(self),
             "backward_s": self.forward_backward_s - self.forward_s,
@@ -148,12 +176,6 @@ def measure_step(
     model = build_model(experiment, Alphabet(), compiled=True)
     timed = _time_parts(model, experiment, data, config.rounds)
     peak, peak_of = _peak_memory(at_least=before_bytes)
-    sizes = (
-        experiment.features.num_features,
-        Alphabet().num_classes,
-        training.views * batch,
-        frames,
-    )
 
     return StepTiming(
         precision=precision,
@@ -166,7 +188,14 @@ def measure_step(
         parameters=int(model.count_params()),
         rounds=config.rounds,
         audio_s=float(tf.reduce_sum(data["duration_s"])),
-        flops=model_flops(experiment.model, *sizes, training=True),
+        flops=model_flops(
+            experiment.model,
+            experiment.features.num_features,
+            Alphabet().num_classes,
+            training.views * batch,
+            frames,
+            training=True,
+        ),
         ceiling_flops_per_s=matmul_ceiling(precision, seconds=ceiling_s),
         warm_up_calls=WARM_UPS,
         peak_memory_bytes=peak,
@@ -198,6 +227,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
         losses = step(batch)["utterance_loss"].numpy()
         # On a GPU the loss is ready before the weights are updated.
         tf.reduce_sum(last.value).numpy()
+
         return losses
 
     # The step comes first, so its first call includes what a run's first step includes.
@@ -304,7 +334,8 @@ def _size(row: Mapping[str, Any]) -> str:
     return size
 
 
-_MS = fixed(1, 1000)  # seconds as milliseconds
+# Seconds as milliseconds.
+_MS = fixed(1, 1000)
 _COLUMNS = [
     Column("batch x\nframes", "", _size),
     Column("precision", "", "precision"),

@@ -1,5 +1,6 @@
 """Training steps on any Keras backend, which wait until each part has ended.
 
+Frameworks queue work, so a clock around a call alone would time the queueing.
 `make_stepper` returns the stepper of Keras's current backend; workloads time its
 methods. `profile` runs a step under the framework's profiler and returns its kernels.
 """
@@ -38,10 +39,15 @@ Loss = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as arrays, or as tensors once `Stepper.place` has moved it to the device."""
+    """A batch as arrays, or as tensors once `Stepper.place` has moved it to the device.
 
-    inputs: tuple[Any, ...]  # of the model, each of shape ``(batch, ...)``
-    targets: tuple[Any, ...]  # the loss function's arguments after the model's outputs
+    Attributes:
+        inputs: of the model, each of shape ``(batch, ...)``.
+        targets: the loss function's arguments after the model's outputs.
+    """
+
+    inputs: tuple[Any, ...]
+    targets: tuple[Any, ...]
 
     def mapped(self, function: Callable[[Any], Any]) -> Batch:
         """Returns a batch with ``function`` applied to all arrays."""
@@ -65,6 +71,7 @@ class Stepper:
         self._model = model
         self._loss = loss
         self._optimizer = optimizer
+
         if optimizer is not None:
             optimizer.build(model.trainable_variables)
 
@@ -103,11 +110,12 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
     blank = logits.shape[-1] - 1
     if backend == "torch":
         log_probs = torch.nn.functional.log_softmax(logits, dim=-1).transpose(0, 1)
-        lengths = (logit_lengths.to(torch.int64), label_lengths.to(torch.int64))
+        # PyTorch's kernel needs 64-bit labels and lengths.
         return torch.nn.functional.ctc_loss(
             log_probs,
             labels.to(torch.int64),
-            *lengths,
+            logit_lengths.to(torch.int64),
+            label_lengths.to(torch.int64),
             blank=blank,
             reduction="none",
         )
@@ -171,6 +179,7 @@ class TensorflowStepper(Stepper):
         # If the last batch has fewer utterances than devices, some are computed twice.
         rows = np.arange(max(len(array), replicas)) % len(array)
         parts = np.array_split(array[rows], replicas)
+
         return self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
@@ -181,6 +190,7 @@ class TensorflowStepper(Stepper):
 
         variables = self._values()
         began = time.perf_counter()
+
         with tf.GradientTape() as tape:
             loss = self._forward(batch.inputs, batch.targets)
 
@@ -217,6 +227,7 @@ class TensorflowStepper(Stepper):
         loss, gradients = self._loss_and_gradients(inputs, targets)
         # Under a strategy, the optimizer sums the gradients itself.
         self._optimizer.apply(gradients, self._model.trainable_variables)
+
         return loss
 
     def _loss_and_gradients(self, inputs, targets):
@@ -260,6 +271,7 @@ class JaxStepper(Stepper):
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(jnp.asarray)
         jax.block_until_ready((placed.inputs, placed.targets))
+
         return placed
 
     def forward(self, batch: Batch) -> float:
@@ -286,6 +298,7 @@ class JaxStepper(Stepper):
         )
         outputs = jax.block_until_ready(outputs)
         loss, self._trainable, self._others, self._optimizer_state = outputs
+
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
@@ -339,6 +352,7 @@ class TorchStepper(Stepper):
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()
+
         return placed
 
     def forward(self, batch: Batch) -> float:
@@ -361,11 +375,13 @@ class TorchStepper(Stepper):
     def update(self, batch: Batch) -> float:
         loss = self._backward(batch)
         self._apply_gradients()
+
         return waited(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
         with torch.no_grad():
             outputs = self._model(*batch.inputs, training=False)
+
         return keras.ops.convert_to_numpy(outputs)
 
     def _backward(self, batch: Batch) -> torch.Tensor:
@@ -420,8 +436,10 @@ def make_stepper(
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
 
-    kind = JaxStepper if keras.backend.backend() == "jax" else TorchStepper
-    return kind(model, loss, optimizer)
+    if keras.backend.backend() == "jax":
+        return JaxStepper(model, loss, optimizer)
+
+    return TorchStepper(model, loss, optimizer)
 
 
 def make_strategy(num_devices: int) -> Any:
@@ -445,6 +463,7 @@ def make_strategy(num_devices: int) -> Any:
     if not tf.config.list_physical_devices("GPU"):
         (processor,) = tf.config.list_physical_devices("CPU")
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+
         # TensorFlow is in use: keep its devices
         with contextlib.suppress(RuntimeError):
             tf.config.set_logical_device_configuration(processor, logical)
@@ -478,13 +497,20 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """All calls of one kernel in a step."""
+    """All calls of one kernel in a step.
 
-    name: str  # the operation's type on a processor, the kernel's own name on a GPU
+    Attributes:
+        name: the operation's type on a processor, the kernel's own name on a GPU.
+        calls: in one step.
+        seconds: summed over threads or streams, without nested kernels.
+        flops: floating-point operations, if counted from shapes.
+        moved_bytes: read and written without caches, if counted from shapes.
+    """
+
+    name: str
     calls: float
-    seconds: float  # summed over threads or streams, without nested kernels
-    flops: float | None = None  # floating-point operations, if counted from shapes
-    # Read and written without caches, if counted from shapes.
+    seconds: float
+    flops: float | None = None
     moved_bytes: float | None = None
 
     @property
@@ -501,6 +527,14 @@ class Kernels:
 
     kernels: list[Kernel]
     reason: str = ""
+
+    @classmethod
+    def of(cls, kernels: list[Kernel]) -> Kernels:
+        """Returns what a profiler recorded, which may be nothing."""
+        if not kernels:
+            return cls([], "the profiler recorded no kernel")
+
+        return cls(sorted(kernels, key=lambda kernel: -kernel.seconds))
 
     @property
     def seconds(self) -> float:
@@ -532,12 +566,11 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
 
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
+
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
 
-    kernels = kernels_of(space, steps)
-
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    return Kernels.of(kernels_of(space, steps))
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
@@ -625,6 +658,4 @@ def _profile_torch(step, steps: int) -> Kernels:
         for event in profiler.key_averages()
         if getattr(event, spent) > 0
     ]
-    kernels.sort(key=lambda kernel: -kernel.seconds)
-
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    return Kernels.of(kernels)

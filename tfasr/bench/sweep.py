@@ -22,6 +22,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import (
     cliff_rings,
+    fate_of,
     growing_batches,
     installed_backends,
     is_cliff,
@@ -68,17 +69,27 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 from tfasr.training.trained import TrainedRun, open_trained
 
-SEED = 1  # of random weights
-Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of features and lengths
+# The seed of random weights.
+SEED = 1
+# A network in inference: features and their lengths to logits.
+Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-INFERENCE_BATCHES = (1, 2, 3, 4)  # utterances per call, as the talk asks for
-CALLS = 200  # measured inference calls for each size, times the fraction
-STEPS = 10  # measured training steps for each size, times the fraction
-WARMUP = 4  # calls and steps before the measured ones, left out of results
-MEMORY_SHARE = 0.8  # fraction of free memory that training may use
-THREADS_NETWORK = "acoustic_model"  # measured with `SweepConfig.threads`
-CLIFF_TOLERANCE = 0.05  # an utterance slower by this share in a larger batch is a cliff
-AXES_BATCH = 8  # utterances per step in comparisons of networks
+# Utterances per call, as the talk asks for.
+INFERENCE_BATCHES = (1, 2, 3, 4)
+# Measured inference calls for each size, times the fraction.
+CALLS = 200
+# Measured training steps for each size, times the fraction.
+STEPS = 10
+# Calls and steps before the measured ones, left out of results.
+WARMUP = 4
+# Fraction of free memory that training may use.
+MEMORY_SHARE = 0.8
+# Measured with `SweepConfig.threads`.
+THREADS_NETWORK = "acoustic_model"
+# An utterance slower by this share in a larger batch is a cliff.
+CLIFF_TOLERANCE = 0.05
+# Utterances per step in comparisons of networks.
+AXES_BATCH = 8
 
 
 @config_class
@@ -117,19 +128,31 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """Times of one batch size in one precision."""
+    """Times of one batch size in one precision.
 
-    mode: str  # "inference" or "training"
-    precision: str  # one of `tfasr.kit.config.swept`
-    batch: int  # utterances
-    p50_s: float | None  # median seconds of a batch; None if it was not run
+    Attributes:
+        mode: "inference" or "training".
+        precision: one of `tfasr.kit.config.swept`.
+        batch: utterances.
+        p50_s: median seconds of a batch; None if it was not run.
+        p90_s: of ten batches, nine took at most so many seconds.
+        p99_s: of a hundred, 99.
+        calls: how many were measured, after the warm-up.
+        peak_memory_mib: of the process, smaller sizes included.
+        device_memory_mib: of TensorFlow on the GPU, for this size alone.
+        reason: why it was not run, or "".
+    """
+
+    mode: str
+    precision: str
+    batch: int
+    p50_s: float | None
     p90_s: float | None = None
     p99_s: float | None = None
-    calls: int = 0  # how many were measured, after the warm-up
-    peak_memory_mib: float | None = None  # of the process, smaller sizes included
-    # Of TensorFlow on the GPU, for this size alone.
+    calls: int = 0
+    peak_memory_mib: float | None = None
     device_memory_mib: float | None = None
-    reason: str = ""  # why it was not run, or ""
+    reason: str = ""
 
     @classmethod
     def of(
@@ -140,9 +163,10 @@ class SweepRow:
         seconds: Sequence[float],
         **more: Any,
     ):
-        """Returns a row with the quantiles of so many seconds."""
-        quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist()
-        return cls(mode, precision, batch, *quantiles, calls=len(seconds), **more)
+        """Returns a row with the quantiles of so many seconds; ``more`` are fields."""
+        p50_s, p90_s, p99_s = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist()
+        calls = len(seconds)
+        return cls(mode, precision, batch, p50_s, p90_s, p99_s, calls=calls, **more)
 
 
 def sweep_rows(
@@ -191,6 +215,13 @@ def measure_inference(
 
     The error is the logits' relative root mean square difference from float32, for
     random weights.
+
+    Args:
+        config: how long utterances are.
+        model: a config of a network.
+        features: how many values a frame has.
+        precision: one of `tfasr.kit.config.swept`.
+        calls: to measure of each size, after the warm-up.
     """
     _prepare()
     experiment = Experiment(model=model, features=features)
@@ -200,7 +231,7 @@ def measure_inference(
 
     for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
-        rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
+        rows.append(_measured("inference", precision, size, logits, calls))
 
     noise = inputs(_noise(experiment, config, 1))
     # With the same weights, as they are drawn by `SEED`.
@@ -221,6 +252,13 @@ def measure_training(
     """Measures training steps with growing batches.
 
     A batch that won't fit into memory has only a reason.
+
+    Args:
+        config: batch sizes, and how long utterances are.
+        model: a config of a network.
+        features: how many values a frame has.
+        precision: one in which training is possible.
+        steps: to measure of each size, after the warm-up.
     """
     _prepare()
     training = TrainingConfig(precision=precision, seed=SEED)
@@ -230,13 +268,13 @@ def measure_training(
 
     def measured(size: int) -> SweepRow:
         batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
+
         return _measured(
             "training",
             precision,
             size,
             lambda: step(batch),
             steps,
-            WARMUP,
         )
 
     sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
@@ -279,11 +317,13 @@ def _inference_function(
 
     It returns a function from features and lengths to logits.
     """
-    config, classes = experiment.model, Alphabet().num_classes
+    config = experiment.model
+    classes = Alphabet().num_classes
     num_features = experiment.features.num_features
     if PRECISIONS[precision].litert:
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
         quantised = precision in QUANTISED
+
         return lambda batch: runner(
             convert(model, batch, frames, num_features, quantised=quantised),
             usable_cores(),
@@ -302,7 +342,6 @@ def _measured(
     size: int,
     call: Callable[[], Any],
     calls: int,
-    warmup: int,
 ) -> SweepRow:
     """Times a call after warm-up calls; returns a row with its memory."""
     if tf.config.list_logical_devices("GPU"):
@@ -312,8 +351,11 @@ def _measured(
         call()
         tf.test.experimental.sync_devices()
 
-    seconds = [seconds_of(to_its_end) for _ in range(warmup + calls)][warmup:]
+    seconds = [seconds_of(to_its_end) for _ in range(WARMUP + calls)][WARMUP:]
+    device_memory_mib = None
     on_gpu = gpu_peak_bytes()
+    if on_gpu is not None:
+        device_memory_mib = on_gpu / 2**20
 
     return SweepRow.of(
         mode,
@@ -321,7 +363,7 @@ def _measured(
         size,
         seconds,
         peak_memory_mib=peak_memory_mib(),
-        device_memory_mib=None if on_gpu is None else on_gpu / 2**20,
+        device_memory_mib=device_memory_mib,
     )
 
 
@@ -332,7 +374,15 @@ def measure_errors(
     shard_dir=None,
     checkpoint: str = "best",
 ) -> ErrorCounts:
-    """Counts a run's errors on a split in one precision, with greedy decoding."""
+    """Counts a run's errors on a split in one precision, with greedy decoding.
+
+    Args:
+        run_dir: of the run.
+        split: such as "validation".
+        precision: one of `tfasr.kit.config.swept`.
+        shard_dir: folder of the split; None for the run's own shards.
+        checkpoint: "best", "last" or a file.
+    """
     trained = open_trained(run_dir)
     source = trained.source(split, shard_dir)
     if PRECISIONS[precision].litert:
@@ -399,13 +449,19 @@ def _cost(values: dict[str, Any], precision: str) -> str:
         return f"{100 * values['errors'][precision]['wer']:.2f}"
 
     error = values["relative_logit_error"].get(precision)
-    return UNKNOWN if error is None else f"{error:.2g}"
+    if error is None:
+        return UNKNOWN
+
+    return f"{error:.2g}"
 
 
 def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
     """Returns the tables of a sweep's ``results``.
 
-    ``calls`` is how many inference calls each size had.
+    Args:
+        values: the results.
+        calls: how many inference calls each size had.
+        warmup: calls and steps before the measured ones.
     """
     per_utterance = Column("ms per\nutterance", "", "utterance_s", milliseconds)
     of_modes = {
@@ -431,6 +487,7 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
         Column("batch", "", "batch"),
     ]
     cost = "relative\nlogit error" if values["errors"] is None else "WER\n%"
+
     others = [
         Column("audio\ns/s", "", "audio_s_per_s", "{:.4g}".format),
         Column("times\nfloat32", "", "speedup_over_float32", fixed(2)),
@@ -441,16 +498,16 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
             lambda r: r["device_memory_mib"] or r["peak_memory_mib"],
             fixed(0),
         ),
-        Column(
-            "cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")
-        ),
+        Column("cliff", "", fate_of),
     ]
+
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
         "or, without a GPU, the most memory of the process up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
         "range quantisation after training, with Keras's LSTM loop.",
     ]
+
     if values["errors"] is None:
         notes.append(
             "Relative logit error: root mean square difference from float32, divided by float32's "
@@ -466,7 +523,10 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
                 table_of(title, [*named, *times, *others], rows, [note, *notes])
             )
 
-    return [*tables, _error_table(values)] if values["errors"] is not None else tables
+    if values["errors"] is not None:
+        tables.append(_error_table(values))
+
+    return tables
 
 
 def _utterances_per_s(row: dict[str, Any]) -> float | None:
@@ -534,6 +594,7 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
     def times_graph(row: dict[str, Any]) -> float | None:
         step_s = row["training_median_s"]
         exact_s = graph_s.get((row["network"], row["frames"]))
+
         return step_s and exact_s and exact_s / step_s
 
     columns = [
@@ -546,17 +607,20 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
         Column("times TensorFlow\ngraph", "", times_graph, fixed(2)),
         Column("first step\ns", "", "first_s", fixed(1)),
     ]
+
     notes = [
         f"Medians of batches of {rows[0]['batch']} utterances in float32, without the first steps; "
         "the very first, which compiles, has its own column. The loss is the cross entropy of each "
         "output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others Keras's."
     ]
+
     notes += [
         f"{UNKNOWN} for {row['network']} on {RUNTIMES[row['runtime']]} from {row['frames']} "
         f"frames on: “{row['reason']}”"
         for row in rows
         if row["reason"]
     ]
+
     if absent:
         named = ", ".join(RUNTIMES[name] for name in absent)
         notes.append(f"Not installed and left out: {named}.")
@@ -572,6 +636,7 @@ def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
     def times_first(row: dict[str, Any]) -> float | None:
         before = first[row["runtime"]]
         now = row["training_median_s"]
+
         return before and now and before / now
 
     columns = [
@@ -582,6 +647,7 @@ def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
         *_MEDIANS,
         Column("times the\nfirst row", "", times_first, fixed(2)),
     ]
+
     note = (
         f"{rows[0]['network']}, {rows[0]['frames']} frames, batches of {rows[0]['batch']}; each "
         "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; PyTorch's "
@@ -630,7 +696,10 @@ def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Pan
 
 def sweep_chart(values: dict[str, Any]) -> Chart:
     """Draws latency over the batch size, and training's speed."""
-    modes = ["inference", *(["training"] if _of(values, "training") else [])]
+    modes = ["inference"]
+    if _of(values, "training"):
+        modes.append("training")
+
     panels = [_panel(values, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
 
@@ -638,18 +707,27 @@ def sweep_chart(values: dict[str, Any]) -> Chart:
 
 
 def _panel(values: dict[str, Any], mode: str) -> Panel:
-    """Draws "inference" or "training", with a curve per precision."""
+    """Draws "inference" or "training", with a curve per precision.
+
+    Inference shows milliseconds of a batch, up to the 99th percentile; training shows
+    utterances per second.
+    """
     training = mode == "training"
     precisions = list(dict.fromkeys(row["precision"] for row in values["rows"]))
     rows = [row for row in _of(values, mode) if row["p50_s"] is not None]
 
     def place(row: dict[str, Any]) -> float:
+        if training:
+            return row["batch"]
+
         # Offset, so that bars don't hide each other.
-        offset = 0 if training else 0.05 * (precisions.index(row["precision"]) - 1.5)
-        return row["batch"] + offset
+        return row["batch"] + 0.05 * (precisions.index(row["precision"]) - 1.5)
 
     def value(row: dict[str, Any]) -> float:
-        return _utterances_per_s(row) if training else 1000 * row["p50_s"]
+        if training:
+            return _utterances_per_s(row)
+
+        return 1000 * row["p50_s"]
 
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
@@ -658,6 +736,7 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
             xs = list(map(place, of_precision))
             ys = list(map(value, of_precision))
             colour = run_colour(index)
+
             if not training:
                 y1 = [1000 * row["p99_s"] for row in of_precision]
                 marks.append(
@@ -669,6 +748,7 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
     cliffs = [row for row in rows if row["cliff"]]
     marks += cliff_rings(list(map(place, cliffs)), list(map(value, cliffs)))
     batches = sorted({row["batch"] for row in rows}) or [1]
+
     if training:
         ends = (batches[0] / 1.15, batches[-1] * 1.15)
         highest = max(map(value, rows), default=1.0)
@@ -689,9 +769,12 @@ def _legend(values: dict[str, Any], name: str) -> str:
     if values["errors"] is not None:
         return f"{label}: WER {_cost(values, name)} %"
 
-    error = 100 * values["relative_logit_error"][name]
+    # All errors are relative to float32.
+    if name == "float32":
+        return label
 
-    return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
+    error = 100 * values["relative_logit_error"][name]
+    return f"{label}: logits ±{error:.2g} %"
 
 
 def run(
@@ -751,6 +834,7 @@ def run(
         "axes": axes,
     }
     tables = sweep_tables(values, calls, WARMUP)
+
     if threads := axes_rows(thread_rows(config, features, context.fraction), frame_s):
         tables.append(threads_table(threads))
         values["threads"] = threads
@@ -808,14 +892,20 @@ def thread_rows(
     features: FeatureConfig,
     fraction: float,
 ) -> list[AxesTimes]:
-    """Measures each entry of ``config.threads`` on TensorFlow and PyTorch."""
+    """Measures each entry of ``config.threads`` on TensorFlow and PyTorch.
+
+    Each has a process of its own, because libraries read the numbers when they load.
+    """
     longest = (max(config.lengths),)
     task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
     installed = installed_backends()
     rows = []
 
     for runtime in ("tensorflow", "torch"):
-        for threads in config.threads if runtime in {*RUNTIMES} & {*installed} else ():
+        if runtime not in RUNTIMES or runtime not in installed:
+            continue
+
+        for threads in config.threads:
             chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
             rows += call(
                 measure_axes,
@@ -870,13 +960,19 @@ def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] 
     if context.run_dir is None:
         return None
 
-    where = (context.run_dir, context.split)
-    shards = context.shard_dir
+    errors = {}
+    for name in config.precisions:
+        counts = call(
+            measure_errors,
+            context.run_dir,
+            context.split,
+            name,
+            context.shard_dir,
+            backend="tensorflow",
+        )
+        errors[name] = counts.to_json()
 
-    return {
-        name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
-        for name in config.precisions
-    }
+    return errors
 
 
 HARDWARE_SWEEP = Workload(run, (SweepConfig, ModelConfig, FeatureConfig), backends=())

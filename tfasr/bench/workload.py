@@ -20,14 +20,16 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.registry import Registry
 
-BACKENDS = ("tensorflow", "jax", "torch")  # Keras's; the first is the default
+# Keras's; the first is the default.
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 @config_class
 class BenchConfig:
     """Names the workload that a preset runs, and how to run it."""
 
-    workload: str = ""  # a name of `WORKLOADS`
+    # A name of `WORKLOADS`.
+    workload: str = ""
     # share of the workload's data to run, with unchanged proportions
     fraction: float = 1.0
 
@@ -38,21 +40,34 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """A workload's input in addition to its configs; each workload uses what it needs."""
+    """A workload's input in addition to its configs; each workload uses what it needs.
 
-    backend: str = "tensorflow"  # Keras's backend, already chosen in this process
-    fraction: float = 1.0  # share of the data to run
-    corpus_dir: Path | None = None  # recordings to use instead of synthetic data
-    # folder for further files, such as a trained run; the caller writes the `Result`
+    Attributes:
+        backend: Keras's backend, already chosen in this process.
+        fraction: share of the data to run.
+        corpus_dir: recordings to use instead of synthetic data.
+        out: folder for further files, such as a trained run; the caller writes the
+            `Result`.
+        run_dir: a trained run to evaluate.
+        split: prepared data on which the run is evaluated.
+        shard_dir: folder of that split; None for the run's own shards.
+        checkpoint: of the run: "best" (by validation CER), "last", or a file.
+        log_probs: log-probabilities to decode.
+        save_log_probs: where to write the run's log-probabilities.
+        lexicon: one word per line; None for the run's own lexicon.
+    """
+
+    backend: str = "tensorflow"
+    fraction: float = 1.0
+    corpus_dir: Path | None = None
     out: Path | None = None
-    run_dir: Path | None = None  # a trained run to evaluate
-    split: str = "validation"  # prepared data on which the run is evaluated
-    shard_dir: Path | None = None  # folder of that split; None for the run's own shards
-    # Of the run: "best" (by validation CER), "last", or a file.
+    run_dir: Path | None = None
+    split: str = "validation"
+    shard_dir: Path | None = None
     checkpoint: str = "best"
-    log_probs: Path | None = None  # log-probabilities to decode
-    save_log_probs: Path | None = None  # where to write the run's log-probabilities
-    lexicon: Path | None = None  # one word per line; None for the run's own lexicon
+    log_probs: Path | None = None
+    save_log_probs: Path | None = None
+    lexicon: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,7 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
     """Returns the wall-clock seconds of a call."""
     began = time.perf_counter()
     call(*arguments, **options)
+
     return time.perf_counter() - began
 
 

@@ -3,6 +3,12 @@
 `tfasr.display.vega` turns a chart into Vega-Lite specifications for PNG, SVG and the
 HTML page. Panels are stacked, or arranged in columns. Coordinates are in the units of
 the data; rows of bars are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
+
+A figure with one line and a target::
+
+    line = Line(x=epochs, y=rates, colour=run_colour(0), series="my run")
+    panel = Panel([line, Rule(value=10.0, label="10")], Axis("epochs"), Axis("CER, %"))
+    Chart("cer", "Character error rate", [panel])
 """
 
 import math
@@ -14,22 +20,39 @@ from dataclasses import dataclass, field
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip
+# By the kinds of intervals of a ledger, in the order in which they are stacked.
 INTERVAL_COLOURS = {
-    "init": "#7d8794", "compile": "#7a63d4", "input_wait": "#e0a526", "train": "#2f7fd0",
-    "exchange": "#59367a", "wait": "#c9b3dd",
-    "averaging": "#1596a8", "swap": "#14614a", "eval_forward": "#1f9e6e", "decode": "#6fbf73",
-    "eval_wait": "#a9d8a0", "checkpoint": "#a0683c", "sentences": "#c2569b", "logging": "#8a8418",
-    "overhead": "#b4bac2", "lost_work": "#cf4747",
-}  # fmt: skip
+    "init": "#7d8794",
+    "compile": "#7a63d4",
+    "input_wait": "#e0a526",
+    "train": "#2f7fd0",
+    "exchange": "#59367a",
+    "wait": "#c9b3dd",
+    "averaging": "#1596a8",
+    "swap": "#14614a",
+    "eval_forward": "#1f9e6e",
+    "decode": "#6fbf73",
+    "eval_wait": "#a9d8a0",
+    "checkpoint": "#a0683c",
+    "sentences": "#c2569b",
+    "logging": "#8a8418",
+    "overhead": "#b4bac2",
+    "lost_work": "#cf4747",
+}
 # Line breaks keep columns narrow.
 INTERVAL_LABELS = {name: name.replace("_", "\n") for name in INTERVAL_COLOURS}
-# On HTML pages, light or dark, the page's text colour replaces it.
+# Colour of text. On HTML pages, light or dark, the page's text colour replaces it.
 INK = "#22262b"
+# What has no colour of its own, such as all further groups.
 OTHER_COLOUR = "#7d8794"
+# Marks the point from which on something gets suddenly worse.
 CLIFF_COLOUR = "#cf4747"
 DASHES = ("solid", "dashed", "dash-dot", "dotted")
+# Further series share the last entry of a picture's legend.
 LEGEND_ENTRIES = 17
+# The first one that a machine has; all are wide enough for the widths in legends.
 FONTS = "DejaVu Sans, Verdana, Arial, sans-serif"
+# Places or values of a mark, equally long within the mark.
 Numbers = Sequence[float]
 SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "star")
 
@@ -48,22 +71,40 @@ def run_dash(index: int) -> str:
 
 
 def device_colour(index: int) -> str:
+    """Returns the colour of the GPU with a number.
+
+    The order is another one than that of runs, as both are shown in one report.
+    """
     return RUN_COLOURS[(1, 5, 3, 6, 4, 7, 0, 2)[index % len(RUN_COLOURS)]]
 
 
 def shortened(name: str, most: int = 30) -> str:
-    """Shortens a name to ``most`` characters by cutting its middle."""
+    """Shortens a name to ``most`` characters by cutting its middle.
+
+    The ends of names tell runs apart, such as their seeds.
+
+    >>> shortened("librispeech-seed_1", 11)
+    'libri…eed_1'
+    """
     if len(name) <= most:
         return name
+
     half = (most - 1) // 2
     return f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    series: str = ""  # its entry in the legend, which toggles all marks of the series
-    colour: str = INK  # "#rrggbb"; `INK` is the page's text colour
-    # The tooltip of each point; None for tooltips of x and y.
+    """Something that is drawn in a panel; one of the classes below.
+
+    Attributes:
+        series: its entry in the legend, which toggles all marks of the series.
+        colour: "#rrggbb"; `INK` is the page's text colour.
+        texts: the tooltip of each point; None for tooltips of x and y.
+    """
+
+    series: str = ""
+    colour: str = INK
     texts: Sequence[str] | None = None
 
 
@@ -159,17 +200,27 @@ class Labels(Mark):
 
 @dataclass(frozen=True)
 class Axis:
-    label: str = ""  # with its unit
-    log: bool = False  # whether it is logarithmic, and can't show values of 0 or less
-    # Left or lower end first; None fits the data.
+    """A horizontal or vertical axis of a panel.
+
+    Attributes:
+        label: with its unit.
+        log: whether it is logarithmic, and can't show values of 0 or less.
+        limits: left or lower end first; None fits the data.
+        ticks: labelled values; None for an automatic choice.
+        tick_labels: labels of ``ticks``; None for the numbers.
+        grid: whether ticks have lines across the panel.
+        choose: whether readers of the page can switch to a logarithmic scale.
+        label_angle: rotation of tick labels in degrees.
+    """
+
+    label: str = ""
+    log: bool = False
     limits: tuple[float, float] | None = None
-    ticks: Numbers | None = None  # labelled values; None for an automatic choice
-    # Labels of ``ticks``; None for the numbers.
+    ticks: Numbers | None = None
     tick_labels: Sequence[str] | None = None
-    grid: bool = True  # whether ticks have lines across the panel
-    # Whether readers of the page can switch to a logarithmic scale.
+    grid: bool = True
     choose: bool = False
-    label_angle: float = 0.0  # rotation of tick labels in degrees
+    label_angle: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -187,19 +238,27 @@ class Panel:
 class Chart:
     """A figure: panels with a caption, independent of how it is drawn.
 
-    Attributes are described where they stand; a user's own figure returns one, see
-    `tfasr.reports.figures.registry.FIGURES`.
+    A user's own figure returns one, see `tfasr.reports.figures.registry.FIGURES`.
+
+    Attributes:
+        name: the name of its files: lower case, digits, "_", "-" and ".".
+        caption: a sentence without its full stop.
+        panels: from the top, row by row.
+        views: the same panels over several horizontal axes, by names such as "minutes".
+            Readers of the page can switch between them; ``panels`` are those of the view
+            shown first.
+        wide: whether it takes the page's full width.
+        columns: panels side by side.
+        width: of each panel, in pixels.
     """
 
-    name: str  # the name of its files: lower case, digits, "_", "-" and "."
-    caption: str  # a sentence without its full stop
-    panels: Sequence[Panel]  # from the top, row by row
-    # the same panels over several horizontal axes, by names such as "minutes". Readers
-    # of the page can switch between them; ``panels`` are those of the view shown first
+    name: str
+    caption: str
+    panels: Sequence[Panel]
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
-    wide: bool = False  # whether it takes the page's full width
-    columns: int = 1  # panels side by side
-    width: float = 470.0  # of each panel, in pixels
+    wide: bool = False
+    columns: int = 1
+    width: float = 470.0
 
     def series(self) -> dict[str, Mark]:
         """Returns the legend's entries in order, each with a mark of its series."""
@@ -217,6 +276,7 @@ def rows_axis(names: Sequence[str]) -> Axis:
     """Returns a vertical axis of named rows, from the top; names may repeat."""
     ticks = list(range(len(names)))
     limits = (len(names) - 0.4, -0.6)
+
     return Axis(limits=limits, ticks=ticks, tick_labels=list(names), grid=False)
 
 
@@ -238,7 +298,10 @@ def curve(
 
 
 def counts_axis(label: str, counts: Sequence[float], margin: float = 1.15) -> Axis:
-    """Returns a logarithmic axis with a tick at each of the increasing numbers."""
+    """Returns a logarithmic axis with a tick at each of the increasing numbers.
+
+    ``margin`` is the ratio of the axis's ends to the first and the last number.
+    """
     limits = (counts[0] / margin, counts[-1] * margin)
     return Axis(label, log=True, limits=limits, ticks=counts)
 
@@ -251,6 +314,17 @@ def log_ticks(
 ) -> list[float]:
     """Returns ticks of a logarithmic axis: those of the finest steps that make at most
     ``most``.
+
+    If even the coarsest steps make more, they are returned all the same.
+
+    >>> log_ticks(1, 30)
+    [1.0, 2.0, 5.0, 10.0, 20.0]
+
+    Args:
+        low: the axis's lower end.
+        high: its upper end.
+        steps: for each fineness, the ticks of a decade from 1 on.
+        most: ticks that an axis has room for.
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for of_decade in steps:

@@ -1,4 +1,10 @@
-"""Tables for readers and for programs: columns, rows, notes."""
+"""Tables for readers and for programs: columns, rows, notes.
+
+A table is made once and written in any format. `Column` says how a row's value becomes
+text for readers, and under which name programs get it unrounded; `table_of` makes a
+`Table` of columns and rows; `WRITERS` are the formats. Reports, benchmarks and studies
+all make their tables here.
+"""
 
 import csv
 import importlib
@@ -18,15 +24,19 @@ from tfasr.kit.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
+# A value for programs; None if unknown.
 Cell = str | int | float | bool | None
-# Never reached, not known, not comparable.
+# What readers see in place of a missing value: never reached, not known, not comparable.
 NEVER = "NA"
 UNKNOWN = "n/a"
 REFUSED = "refused"
 Row = TypeVar("Row")
 Other = TypeVar("Other")
+# How text begins that spreadsheets run as a formula, see `harmless`.
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
+# The first line of each LaTeX file.
 PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
+# What LaTeX would not print as it is.
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
@@ -35,8 +45,11 @@ _SPECIAL = {
     "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
     "µ": r"$\mu$", "\u00a0": "~",
 }  # fmt: skip
-_WIDTH = 400  # keeps rich from wrapping titles; a terminal may wrap them
+# Characters of a line; keeps rich from wrapping titles, which a terminal may wrap.
+_WIDTH = 400
+# Characters of a note's line.
 _NOTE_WIDTH = 100
+# The name of the format that is written from values, not from tables.
 JSON = "json"
 
 
@@ -46,15 +59,20 @@ def table_names(tables: Sequence["Table"]) -> list[str]:
 
 
 def file_names(titles: Sequence[str]) -> list[str]:
-    """Returns a distinct file name without suffix for each title, in lower-case ASCII."""
+    """Returns a distinct file name without suffix for each title, in lower-case ASCII.
+
+    >>> file_names(["Time to accuracy", "Time to accuracy"])
+    ['time_to_accuracy', 'time_to_accuracy-2']
+    """
     names: list[str] = []
     for title in titles:
         plain = re.sub(r"[^a-z0-9.-]+", "_", title.lower()).strip("_.-")[:80] or "table"
         name = plain
         number = 2
+
         while name in names:
             name = f"{plain}-{number}"
-            number = number + 1
+            number += 1
 
         names.append(name)
 
@@ -63,10 +81,15 @@ def file_names(titles: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Records:
-    """A table for programs: unrounded values in SI units, None if unknown."""
+    """A table for programs: unrounded values in SI units, None if unknown.
 
-    columns: list[str]  # headings with units, such as ``wall_s``
-    rows: list[list[Cell]]  # as many cells as columns
+    Attributes:
+        columns: headings with units, such as ``wall_s``.
+        rows: as many cells as columns.
+    """
+
+    columns: list[str]
+    rows: list[list[Cell]]
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
@@ -80,39 +103,60 @@ def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, with one cell per column in each row."""
+    """A table of text, with one cell per column in each row.
+
+    Attributes:
+        title: above the table.
+        columns: headings, which may have a line break; the first names the row.
+        rows: as many cells as columns.
+        notes: sentences below the table.
+        command: a shell command for readers to copy, shown below the notes on a
+            separate line.
+        colours: for each row, the index of the run whose colour it gets, or None for no
+            colour; by default the row's own index.
+        name: of its files; by default its title.
+        records: what programs get instead of the text, if anything.
+        groups: for each column, what the HTML page writes above its heading, such as a
+            target; or "".
+        details: columns that the HTML page folds away, by the label that unfolds them.
+    """
 
     title: str
-    columns: list[str]  # headings, which may have a line break; the first names the row
+    columns: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # A shell command for readers to copy, shown below the notes on a separate line.
     command: str = ""
-    # for each row, the index of the run whose colour it gets, or None for no colour; by
-    # default the row's own index
     colours: list[int | None] | None = None
-    name: str = ""  # of its files; by default its title
-    records: Records | None = None  # what programs get instead of the text, if anything
-    # for each column, what the HTML page writes above its heading, such as a target; or
-    # ""
+    name: str = ""
+    records: Records | None = None
     groups: list[str] | None = None
-    # columns that the HTML page folds away, by the label that unfolds them
     details: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column of a table, for text, CSV, JSON, LaTeX, HTML and notebooks."""
+    r"""One column of a table, for text, CSV, JSON, LaTeX, HTML and notebooks.
 
-    heading: str  # for readers, may have a line break; "" hides the column from readers
-    # For programs, with unit, such as ``wall_s``; "" hides the column from programs.
+    ``Column("time\nmin", "time_s", "tta.seconds", minutes, NEVER)`` shows minutes to
+    readers, and "NA" if the time is None; programs get seconds as ``time_s``.
+
+    Attributes:
+        heading: for readers, may have a line break; "" hides the column from readers.
+        name: for programs, with unit, such as ``wall_s``; "" hides the column from
+            programs.
+        value: unrounded, in SI units and fractions; None if unknown. It may be given as
+            a path, see `at`.
+        text: formats a value that is not None.
+        missing: shown to readers for None.
+        shown: text for readers in place of ``value``, such as an interval made of two
+            values.
+    """
+
+    heading: str
     name: str
-    # unrounded, in SI units and fractions; None if unknown. It may be given as a path,
-    # see `at`
     value: Callable[[Row], Any] | str
-    text: Callable[[Any], str] = str  # formats a value that is not None
-    missing: str | Callable[[Row], str] = UNKNOWN  # shown to readers for None
-    # text for readers in place of ``value``, such as an interval made of two values
+    text: Callable[[Any], str] = str
+    missing: str | Callable[[Row], str] = UNKNOWN
     shown: Callable[[Row], str] | None = None
 
     def __post_init__(self) -> None:
@@ -120,11 +164,17 @@ class Column(Generic[Row]):
             object.__setattr__(self, "value", at(self.value))
 
     def cell(self, row: Row) -> str:
+        """Returns what readers see in a row."""
         if self.shown is not None:
             return self.shown(row)
-        if (value := self.value(row)) is not None:
+
+        value = self.value(row)
+        if value is not None:
             return self.text(value)
-        return self.missing if isinstance(self.missing, str) else self.missing(row)
+        if isinstance(self.missing, str):
+            return self.missing
+
+        return self.missing(row)
 
 
 def at(path: str) -> Callable[[Any], Any]:
@@ -132,14 +182,22 @@ def at(path: str) -> Callable[[Any], Any]:
 
     In ``at("decomposition.runs.0")``, as elsewhere, the value is None if one on the way
     to it is.
+
+    >>> at("counts.1")({"counts": (3, 5)}), at("counts.1")({})
+    (5, None)
     """
 
     def value(row: Any) -> Any:
         for step in path.split("."):
+            if row is None:
+                return None
+
             if isinstance(row, dict):
                 row = row.get(step)
-            elif row is not None:
-                row = row[int(step)] if step.isdecimal() else getattr(row, step)
+            elif step.isdecimal():
+                row = row[int(step)]
+            else:
+                row = getattr(row, step)
 
         return row
 
@@ -159,23 +217,29 @@ def table_of(
 ) -> Table:
     """Returns a table with a line per row; the first column names the row.
 
-    ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any
-    value. ``records`` replaces the columns' records if programs get other rows than
-    readers. The other parameters are fields of `Table`.
+    Args:
+        title: see `Table`, as for ``notes``, ``name`` and ``colours``.
+        columns: those without a heading are for programs only.
+        rows: what the columns' values are read from.
+        notes: sentences below the table.
+        name: of its files.
+        colours: for each row, the index of its run.
+        leave_out_empty: drops columns without any value.
+        records: replaces the columns' records if programs get other rows than readers.
     """
     if leave_out_empty:
         columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
+
     if records is None and any(column.name for column in columns):
         # Without rows, there is no header.
         records = column_records(columns, rows) if rows else Records([], [])
 
     shown = [column for column in columns if column.heading]
-    texts = [[column.cell(row) for column in shown] for row in rows]
-    headings = [column.heading for column in shown]
+
     return Table(
         title,
-        headings,
-        texts,
+        [column.heading for column in shown],
+        [[column.cell(row) for column in shown] for row in rows],
         list(notes),
         colours=colours,
         name=name,
@@ -192,9 +256,12 @@ def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
 
 
 def column_records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
+    """Returns what programs get of rows; columns without a name are left out."""
     shown = [column for column in columns if column.name]
+
     return Records(
-        [c.name for c in shown], [[c.value(row) for c in shown] for row in rows]
+        [column.name for column in shown],
+        [[column.value(row) for column in shown] for row in rows],
     )
 
 
@@ -202,24 +269,34 @@ def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
     """Returns ``columns``, hidden from programs, for rows that ``row_of`` converts."""
-    return [
-        Column(
-            c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row))
+
+    def for_reader(column: Column[Row]) -> Column[Other]:
+        return Column(
+            column.heading,
+            "",
+            lambda row: None,
+            shown=lambda row: column.cell(row_of(row)),
         )
-        for c in columns
-        if c.heading
-    ]
+
+    return [for_reader(column) for column in columns if column.heading]
 
 
 def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:
-    """Returns a formatter with a fixed number of decimals, after multiplication by
-    ``scale``.
+    """Returns a formatter with a fixed number of decimals.
+
+    Values are multiplied by ``scale`` first.
+
+    >>> fixed(1, 1000.0)(0.0125)
+    '12.5'
     """
     return lambda value: f"{value * scale:.{decimals}f}"
 
 
-percent = fixed(1, 100.0)  # of a fraction
-gigabytes = fixed(1, 1e-9)  # of bytes
+# Formats a fraction in percent, and bytes in gigabytes.
+
+
+percent = fixed(1, 100.0)
+gigabytes = fixed(1, 1e-9)
 
 
 def three_digits(value: float) -> str:
@@ -228,7 +305,19 @@ def three_digits(value: float) -> str:
     >>> three_digits(0.01234), three_digits(1234.5)
     ('0.0123', '1234')
     """
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{value:.0f}"
+
+    return f"{value:.3g}"
+
+
+def whole_percent(share: float) -> str:
+    """Formats a fraction in percent without decimals, with its sign.
+
+    >>> whole_percent(0.856)
+    '86 %'
+    """
+    return f"{100 * share:.0f} %"
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -239,10 +328,10 @@ def milliseconds(seconds: float | None) -> str:
     """
     if seconds is None:
         return UNKNOWN
+
     ms = 1000 * seconds
     if abs(ms) < 10:
         return f"{ms:.2f}"
-
     if abs(ms) < 1000:
         return f"{ms:.1f}"
 
@@ -263,34 +352,45 @@ def to_csv(tables: Sequence[Table]) -> str:
 
 def table_to_csv(table: Table) -> str:
     """Formats a table's records, or else its text, with a header; empty cells are unknown."""
-    records = table.records or Records(
-        [" ".join(heading.split()) for heading in table.columns],
-        [list(row) for row in table.rows],
-    )
+    records = table.records
+    if records is None:
+        headings = [" ".join(heading.split()) for heading in table.columns]
+        records = Records(headings, table.rows)
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([harmless(column) for column in records.columns])
     writer.writerows([_cell(cell) for cell in row] for row in records.rows)
+
     return text.getvalue()
 
 
 def _cell(cell: Cell) -> str:
+    """Returns a value as CSV has it; "" for None, NaN and infinity."""
+    if isinstance(cell, str):
+        return harmless(cell)
+    if isinstance(cell, bool):
+        return str(cell).lower()
     if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
         return ""
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    return harmless(cell) if isinstance(cell, str) else repr(cell)
+
+    return repr(cell)
 
 
 def harmless(text: str) -> str:
     """Prefixes an apostrophe to text that spreadsheets would run as a formula.
+
     Source: OWASP, "CSV Injection".
+
+    >>> harmless("=1+1"), harmless("-1.5")
+    ("'=1+1", '-1.5')
     """
     # Spreadsheets end lines at carriage returns too, but the writer quotes only line
     # feeds.
     text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
+
     try:
         float(text)
     except ValueError:
@@ -304,7 +404,7 @@ def to_json_text(value: Any) -> str:
 
     Standard JSON has no such numbers, and other programs refuse them.
     """
-    # Parsed again, as JSON has no NaN and no infinity: they become null.
+    # Only the parser can replace them.
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     return json.dumps(finite, indent=2, ensure_ascii=False) + "\n"
 
@@ -325,6 +425,7 @@ def table_to_latex(table: Table, label: str) -> str:
         r"\centering",
         rf"\caption{{{latex_text(table.title)}}}",
         rf"\label{{tab:{label}}}",
+        # The first column names the row, all others are numbers.
         rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
         r"\toprule",
         rf"{head} \\",
@@ -335,6 +436,7 @@ def table_to_latex(table: Table, label: str) -> str:
         *notes,
         r"\end{table}",
     ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -351,29 +453,43 @@ def latex_text(text: str) -> str:
 
 
 def _guarded(cell: str) -> str:
+    """Escapes a cell.
+
+    After the end of a row, a bracket would set the distance to the next row.
+    """
     text = latex_text(cell)
-    # After the end of a row, a bracket would set the distance to the next row.
-    return f"{{{text}}}" if text.startswith(("[", "*")) else text
+    if text.startswith(("[", "*")):
+        return f"{{{text}}}"
+
+    return text
 
 
 def _heading(heading: str) -> str:
-    first, *others = heading.split("\n")
-    if not others:
-        return _guarded(first)
-    lines = r"\\".join(map(_guarded, [first, *others]))
-    return rf"\shortstack{{{lines}}}"
+    """Escapes a heading, which LaTeX breaks only within a box of its own."""
+    lines = [_guarded(line) for line in heading.split("\n")]
+    if len(lines) == 1:
+        return lines[0]
+
+    text = r"\\".join(lines)
+    return rf"\shortstack{{{text}}}"
 
 
 def html_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str
 ) -> str:
     """Formats a plain, escaped HTML table, which takes the notebook's colours."""
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>\n" for row in cells)
-    thead = f"<thead><tr>{head}</tr></thead>\n" if any(headings) else ""
+    head = ""
+    if any(headings):
+        cells = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+        head = f"<thead><tr>{cells}</tr></thead>\n"
+
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        body += f"<tr>{cells}</tr>\n"
+
     return (
-        f'<table><caption style="text-align:left">{escape(caption)}</caption>\n{thead}'
+        f'<table><caption style="text-align:left">{escape(caption)}</caption>\n{head}'
         f"<tbody>{body}</tbody></table>\n"
     )
 
@@ -387,8 +503,9 @@ def dataframe(
     """
     with optional_package("pandas", "A data frame", extra("notebook")):
         pandas = importlib.import_module("pandas")
-    more = dict.fromkeys(name for row in rows for name in row)
-    return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))
+
+    named = dict.fromkeys([*columns, *(name for row in rows for name in row)])
+    return pandas.DataFrame(list(rows), columns=list(named))
 
 
 def to_text(tables: Sequence[Table]) -> str:
@@ -397,7 +514,8 @@ def to_text(tables: Sequence[Table]) -> str:
     Control characters are escaped, as names of runs come from folders. A command is never
     wrapped, so that it can be copied.
     """
-    from rich.console import Console  # here: the other formats don't need it
+    # Imported here: the other formats don't need it.
+    from rich.console import Console
     from rich.text import Text
 
     console = Console()
@@ -407,8 +525,12 @@ def to_text(tables: Sequence[Table]) -> str:
 
     lines: list[str] = []
     for table in tables:
-        lines += [""] if lines else []
-        lines += [*wrapped(table.title, _WIDTH), "", *_drawn(table), ""]
+        if lines:
+            lines.append("")
+
+        lines += wrapped(table.title, _WIDTH)
+        lines += ["", *_drawn(table), ""]
+
         for note in table.notes:
             lines += wrapped(note, _NOTE_WIDTH)
 
@@ -420,40 +542,49 @@ def to_text(tables: Sequence[Table]) -> str:
 
 
 def _drawn(table: Table) -> list[str]:
-    # rich's own tables take seconds for a thousand rows.
+    """Returns a table's lines: headings, a rule, rows; numbers are aligned right.
+
+    rich's own tables take seconds for a thousand rows.
+    """
     from rich.cells import cell_len
 
+    # Headings stand on the rule, whatever their number of lines.
     headings = [list(map(printable, heading.split("\n"))) for heading in table.columns]
     height = max(map(len, headings))
     head = [[""] * (height - len(lines)) + lines for lines in headings]
+
     rows = [[printable(cell, one_line=True) for cell in row] for row in table.rows]
     columns = [[*lines, *cells] for lines, *cells in zip(head, *rows, strict=True)]
     widths = [max(map(cell_len, column)) for column in columns]
 
     def line(cells: Sequence[str]) -> str:
-        blanks = [
-            " " * (width - cell_len(c)) for c, width in zip(cells, widths, strict=True)
-        ]
-        figures = (
-            blank + cell for blank, cell in zip(blanks[1:], cells[1:], strict=True)
-        )
-        return " " + " ".join([cells[0] + blanks[0], *figures])
+        padded = []
+        for cell, width in zip(cells, widths, strict=True):
+            # Not str.rjust: letters of some scripts are two columns wide.
+            blanks = " " * (width - cell_len(cell))
+            padded.append(blanks + cell if padded else cell + blanks)
 
-    lines = [line(cells) for cells in zip(*head, strict=True)]
-    return [*lines, " " + "─" * (sum(widths) + len(widths) - 1), *map(line, rows)]
+        return " " + " ".join(padded)
+
+    rule = " " + "─" * (sum(widths) + len(widths) - 1)
+    above = [line(cells) for cells in zip(*head, strict=True)]
+
+    return [*above, rule, *map(line, rows)]
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
-    """Formats tables as Markdown with a heading each; notes are lists, a command is
-    code.
+    """Formats tables as Markdown, each below a heading.
+
+    Notes are lists, a command is code.
     """
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]
         lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
-        lines.extend(_markdown_row(row) for row in table.rows)
+        lines += [_markdown_row(row) for row in table.rows]
         lines.append("")
-        lines.extend(f"- {markdown_text(note)}" for note in table.notes)
+        lines += [f"- {markdown_text(note)}" for note in table.notes]
+
         if table.command:
             lines += ["", f"    {table.command}"]
 
@@ -463,13 +594,16 @@ def to_markdown(tables: Sequence[Table]) -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
+    """Returns a line of a Markdown table."""
     return "| " + " | ".join(map(markdown_text, cells)) + " |"
 
 
 def markdown_text(text: str) -> str:
     """Returns text in one line that Markdown and HTML show as it is."""
+    # The backslash first, as it escapes the others.
     for character in "\\`*_[]<>|#":
         text = text.replace(character, "\\" + character)
+
     return " ".join(text.split())
 
 
@@ -493,5 +627,6 @@ def formats() -> tuple[str, ...]:
 
 
 def check_format(name: str) -> None:
+    """Raises `UsageError` for a name that is no format of tables."""
     if name not in formats():
         raise UsageError(f"The format must be one of {formats()}. Received: {name!r}.")

@@ -1,5 +1,10 @@
 """Charts as Vega-Lite specifications: one for pictures, and one per panel for HTML pages.
 
+A specification is JSON that says what to draw. `picture_spec` makes one of a whole chart,
+which vl-convert draws as SVG and PNG without a browser. The page gets its panels in parts
+(`page_panels`), so that its script can draw those that a reader selects; vl-convert
+bundles the script (`page_library`).
+
 Source: Satyanarayan et al., Vega-Lite: A Grammar of Interactive Graphics, 2017.
 """
 
@@ -32,24 +37,37 @@ from tfasr.kit.process import call
 
 vl_convert = needed("vl_convert", "Drawing figures")
 
+# A part of a specification, as JSON.
 Spec = dict[str, Any]
+# Lengths of lines and gaps in pixels.
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dash-dot": [7, 3, 2, 3], "dotted": [2, 3]}
 _SHAPES = {
     "circle": "circle", "ring": "circle", "square": "square", "diamond": "diamond",
     "triangle": "triangle-up", "arrow": "triangle-right", "tick": "stroke",
     "star": "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z",
 }  # fmt: skip
+# Symbols that are outlines.
 _HOLLOW = ("ring", "tick")
+# About how many ticks a linear axis gets.
 _TICKS = 6
+# The height of text, and the widths of a character and of a legend's symbol with its
+# margins.
 _FONT_PX = 12
 _CHARACTER_PX = 7
 _ENTRY_PX = 40
+# Longer names in legends are shortened.
 _NAME_CHARACTERS = 42
+# Points of a line that show their values; see `_tooltips`.
 _TOOLTIPS = 120
+# The fields of marks that have places on an axis.
 _PLACES = {"x": ("x", "x0", "x1"), "y": ("y", "y0", "y1", "low", "high")}
+# A layer for a panel without marks, as Vega-Lite needs one.
 _NOTHING: Spec = {"data": {"values": []}, "mark": "point"}
+# The version of Vega-Lite that vl-convert draws with.
 _VEGA_LITE = "6.4"
+# Pixels of a PNG for each pixel of the chart, for sharp text in print.
 _PNG_SCALE = 2
+# The first element of SVG files, which pages leave out.
 _PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
@@ -58,23 +76,20 @@ def picture_spec(chart: Chart) -> Spec:
 
     All panels share one legend, which stands above the first one.
     """
-    panels = [
-        {
-            "width": chart.width,
-            "height": panel.height,
-            **_frame(panel),
-            "layer": [layer for mark in panel.marks for layer in _still(mark, panel)]
-            or [_NOTHING],
-        }
-        for panel in chart.panels
-    ]
+    panels = []
+    for panel in chart.panels:
+        layers = [layer for mark in panel.marks for layer in _still(mark, panel)]
+        size = {"width": chart.width, "height": panel.height}
+        panels.append(size | _frame(panel) | {"layer": layers or [_NOTHING]})
+
     panels[0]["layer"] += _legends(chart)
+
     return {
         "concat": panels,
         "columns": chart.columns,
         "spacing": {"row": 8, "column": 30},
         "resolve": {"scale": dict.fromkeys(("stroke", "fill", "color"), "shared")},
-        "config": {**config_of(charts.INK), "aria": False},
+        "config": config_of(charts.INK) | {"aria": False},
     }
 
 
@@ -90,12 +105,7 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
     return [
         {
             "spec": {"height": panel.height, **_frame(panel)},
-            "layers": [
-                {"series": mark.series, "layer": layer}
-                | ({"at": [mark.axis, mark.value]} if isinstance(mark, Rule) else {})
-                for mark in panel.marks
-                for layer in [*_layers(mark), *_tooltips(mark, panel)]
-            ],
+            "layers": [part for mark in panel.marks for part in _parts(mark, panel)],
             "choose": {"x": panel.x.choose, "y": panel.y.choose},
             "lowest": {"x": _lowest(panel, "x"), "y": _lowest(panel, "y")},
         }
@@ -103,16 +113,37 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
     ]
 
 
-def page_legend(chart: Chart) -> list[Spec]:
-    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None except for
-    lines).
-    """
-    entries = []
-    for name, mark in chart.series().items():
-        dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None
-        entries.append({"name": name, "colour": mark.colour, "dash": dash})
+def _parts(mark: Mark, panel: Panel) -> list[Spec]:
+    """Returns the layers of a mark for the page, each with its series."""
+    parts = []
+    for layer in [*_layers(mark), *_tooltips(mark, panel)]:
+        part = {"series": mark.series, "layer": layer}
+        # The script hides a rule that is outside of the axis.
+        if isinstance(mark, Rule):
+            part["at"] = [mark.axis, mark.value]
 
-    return entries
+        parts.append(part)
+
+    return parts
+
+
+def page_legend(chart: Chart) -> list[Spec]:
+    """Returns the entries of a page's legend.
+
+    They have ``name``, ``colour`` and ``dash``, which is None except for lines.
+    """
+    return [
+        {"name": name, "colour": mark.colour, "dash": _dash(mark)}
+        for name, mark in chart.series().items()
+    ]
+
+
+def _dash(mark: Mark) -> list[int] | None:
+    """Returns the lengths of a line's dashes and gaps; None for marks other than lines."""
+    if isinstance(mark, Line | Segments):
+        return DASHES[mark.dash]
+
+    return None
 
 
 def config_of(ink: str) -> Spec:
@@ -128,6 +159,7 @@ def config_of(ink: str) -> Spec:
         "labelFontSize": _FONT_PX, "titleFontSize": _FONT_PX, "titleFontWeight": "normal",
         "labelOverlap": True, "labelLimit": 280,
     }  # fmt: skip
+
     return {
         "background": None,
         "font": charts.FONTS,
@@ -146,14 +178,23 @@ def config_of(ink: str) -> Spec:
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """Rounds numbers to five digits, enough for drawing; None if not finite."""
+    """Rounds numbers to five digits, enough for drawing; None if not finite.
+
+    >>> numbers([1 / 3, float("nan")])
+    [0.33333, None]
+    """
     plain = np.asarray(values, dtype=float).tolist()
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in plain]
 
 
 def _frame(panel: Panel) -> Spec:
-    title = {"title": panel.title} if panel.title else {}
-    return {**title, "encoding": {"x": _axis("x", panel.x), "y": _axis("y", panel.y)}}
+    """Returns a panel without its marks: its title and axes."""
+    frame: Spec = {}
+    if panel.title:
+        frame["title"] = panel.title
+
+    frame["encoding"] = {"x": _axis("x", panel.x), "y": _axis("y", panel.y)}
+    return frame
 
 
 def _axis(channel: str, axis: Axis) -> Spec:
@@ -165,10 +206,12 @@ def _axis(channel: str, axis: Axis) -> Spec:
     scale: Spec = {"type": "log" if axis.log else "linear", "nice": False}
     if axis.limits is not None:
         scale["domain"] = [float(f"{end:.6g}") for end in axis.limits]
+
     look: Spec = {"title": axis.label or None, "grid": axis.grid, "format": ",.6~g"}
     ticks = axis.ticks
     if ticks is None and axis.log and axis.limits is not None:
         ticks = charts.log_ticks(*axis.limits) or None
+
     if ticks is not None:
         look["values"] = numbers(ticks)
     elif not axis.log:
@@ -183,11 +226,9 @@ def _axis(channel: str, axis: Axis) -> Spec:
         look["labelOverlap"] = False
 
     if axis.label_angle:
-        look |= {
-            "labelAngle": axis.label_angle,
-            "labelAlign": "right",
-            "labelBaseline": "middle",
-        }
+        look["labelAngle"] = axis.label_angle
+        look["labelAlign"] = "right"
+        look["labelBaseline"] = "middle"
 
     return {"field": channel, "type": "quantitative", "scale": scale, "axis": look}
 
@@ -198,12 +239,15 @@ def _layers(mark: Mark) -> list[Spec]:
     The line of a rule and its label are separate layers because Vega-Lite draws one
     kind of mark per layer.
     """
-    colour = {"value": mark.colour}
-    if isinstance(mark, Line | Segments | Rule):
-        dash = {"value": DASHES[mark.dash]}
-    else:
-        dash = None
+    if isinstance(mark, Rule):
+        return _rule(mark)
+    if isinstance(mark, charts.Labels):
+        return [_labels(mark)]
+    if isinstance(mark, Points):
+        return [_points(mark)]
 
+    colour = {"value": mark.colour}
+    dash = {"value": _dash(mark)}
     if isinstance(mark, Line):
         look = {
             "type": "line",
@@ -214,52 +258,75 @@ def _layers(mark: Mark) -> list[Spec]:
         }
         # Connects points in their order, not sorted by x.
         encoding = {"color": colour, "strokeDash": dash, "order": {"value": None}}
+
         return [_layer(look, encoding, x=mark.x, y=mark.y)]
 
     if isinstance(mark, charts.Area):
         look = {"type": "area", "opacity": 0.22, "clip": True, "tooltip": None}
         encoding = {"y2": {"field": "y2"}, "fill": colour}
+
         return [_layer(look, encoding, x=mark.x, y=mark.low, y2=mark.high)]
 
-    if isinstance(mark, Points):
-        size = (mark.size / 2) ** 2 if mark.symbol == "star" else mark.size**2
-        look = {"type": "point", "filled": mark.symbol not in _HOLLOW, "opacity": 1, "clip": True,
-                "strokeWidth": 1.8, "size": size, "shape": _SHAPES[mark.symbol]}  # fmt: skip
-        look |= {"angle": 90} if mark.symbol == "tick" else {}
-        return [_layer(look, {"color": colour}, mark.texts, x=mark.x, y=mark.y)]
-
-    if isinstance(mark, Rule):
-        return _rule(mark, colour, dash)
-    if isinstance(mark, charts.Labels):
-        shift = {"left": 5, "right": -5, "center": 0}[mark.align]
+    encoding = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    if isinstance(mark, Segments):
+        look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
+        encoding |= {"color": colour, "strokeDash": dash}
+    elif isinstance(mark, Rects):
         look = {
-            "type": "text",
-            "align": mark.align,
-            "dx": shift,
-            "dy": mark.dy,
-            "tooltip": None,
+            "type": "rect",
+            "clip": True,
+            "strokeWidth": mark.outline,
+            "opacity": mark.opacity,
         }
-        look |= {"baseline": "middle", "fontSize": mark.size}
-        encoding = {"text": {"field": "words", "type": "nominal"}, "color": colour}
-        return [_layer(look, encoding, x=mark.x, y=mark.y, words=mark.words)]
+        outline = colour if mark.outline else {"value": None}
+        encoding |= {"fill": colour, "stroke": outline}
+    else:
+        raise TypeError(
+            f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}."
+        )
 
-    if isinstance(mark, Rects | Segments):
-        encoding = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-        if isinstance(mark, Segments):
-            look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
-            encoding |= {"color": colour, "strokeDash": dash}
-        else:
-            look = {"type": "rect", "clip": True, "strokeWidth": mark.outline}
-            look |= {"opacity": mark.opacity}
-            outline = colour if mark.outline else {"value": None}
-            encoding |= {"fill": colour, "stroke": outline}
+    return [
+        _layer(look, encoding, mark.texts, x=mark.x0, x2=mark.x1, y=mark.y0, y2=mark.y1)
+    ]
 
-        places = {"x": mark.x0, "x2": mark.x1, "y": mark.y0, "y2": mark.y1}
-        return [_layer(look, encoding, mark.texts, **places)]
 
-    raise TypeError(
-        f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}."
-    )
+def _points(mark: Points) -> Spec:
+    """Returns the layer of symbols; Vega-Lite wants their area in square pixels."""
+    # A star's path is four times as large as the other shapes.
+    width = mark.size / 2 if mark.symbol == "star" else mark.size
+    look = {
+        "type": "point",
+        "filled": mark.symbol not in _HOLLOW,
+        "opacity": 1,
+        "clip": True,
+        "strokeWidth": 1.8,
+        "size": width**2,
+        "shape": _SHAPES[mark.symbol],
+    }
+    if mark.symbol == "tick":
+        look["angle"] = 90
+
+    encoding = {"color": {"value": mark.colour}}
+    return _layer(look, encoding, mark.texts, x=mark.x, y=mark.y)
+
+
+def _labels(mark: charts.Labels) -> Spec:
+    """Returns the layer of text at points, a little beside them."""
+    look = {
+        "type": "text",
+        "align": mark.align,
+        "dx": {"left": 5, "right": -5, "center": 0}[mark.align],
+        "dy": mark.dy,
+        "tooltip": None,
+        "baseline": "middle",
+        "fontSize": mark.size,
+    }
+    encoding = {
+        "text": {"field": "words", "type": "nominal"},
+        "color": {"value": mark.colour},
+    }
+
+    return _layer(look, encoding, x=mark.x, y=mark.y, words=mark.words)
 
 
 def _layer(
@@ -277,20 +344,34 @@ def _layer(
         **columns: places of the rows, such as x and y, equally long. They are rounded,
             except for ``words``, which is text.
     """
-    cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
-    names = list(columns)
-    if texts is not None:
-        cells.append(list(texts))
-        names.append("t")
-        encoding = {**encoding, "tooltip": {"field": "t", "type": "nominal"}}
+    cells = {}
+    for name, column in columns.items():
+        cells[name] = column if name == "words" else numbers(column)
 
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+    if texts is not None:
+        cells["t"] = texts
+        encoding = encoding | {"tooltip": {"field": "t", "type": "nominal"}}
+
+    rows = [
+        dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)
+    ]
     return {"data": {"values": rows}, "mark": look, "encoding": encoding}
 
 
-def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
+def _rule(mark: Rule) -> list[Spec]:
     """Returns a line across the panel, and its label at the right or the upper end."""
-    other, end = ("y", "height") if mark.axis == "x" else ("x", "width")
+    colour = {"value": mark.colour}
+    dash = {"value": DASHES[mark.dash]}
+    # A line at a value of x runs along y, from the top of the panel.
+    other = "x"
+    end = "width"
+    label_at = "width"
+
+    if mark.axis == "x":
+        other = "y"
+        end = "height"
+        label_at = 0
+
     at = {mark.axis: [mark.value]}
     look = {
         "type": "rule",
@@ -300,7 +381,8 @@ def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
         "tooltip": None,
     }
     across = {other: {"value": 0}, f"{other}2": {"value": end}}
-    layers = [_layer(look, {**across, "strokeDash": dash, "color": colour}, **at)]
+    layers = [_layer(look, across | {"strokeDash": dash, "color": colour}, **at)]
+
     if mark.label:
         look = {
             "type": "text",
@@ -308,10 +390,15 @@ def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
             "dx": 5,
             "baseline": "middle",
             "tooltip": None,
+            "fontSize": _FONT_PX,
         }
-        place = {other: {"value": end if other == "x" else 0}}
-        encoding = {**place, "text": {"value": mark.label}, "color": colour}
-        layers.append(_layer({**look, "fontSize": _FONT_PX}, encoding, **at))
+
+        encoding = {
+            other: {"value": label_at},
+            "text": {"value": mark.label},
+            "color": colour,
+        }
+        layers.append(_layer(look, encoding, **at))
 
     return layers
 
@@ -336,13 +423,14 @@ def _within(mark: Mark, channel: str, axis: Axis) -> bool:
     """
     if axis.limits is None:
         return True
-    if isinstance(mark, Rule):
-        columns = [[mark.value]] if mark.axis == channel else []
-    else:
-        columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
 
-    values = np.concatenate([np.asarray(column, float) for column in columns] or [[]])
-    values = values[np.isfinite(values)]  # NaN and infinity are not drawn
+    columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
+    if isinstance(mark, Rule) and mark.axis == channel:
+        columns = [[mark.value]]
+
+    values = np.concatenate([np.asarray(column, float) for column in columns])
+    values = values[np.isfinite(values)]
+
     return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
 
 
@@ -354,20 +442,33 @@ def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
     """
     if not isinstance(mark, Line):
         return []
+
     count = len(mark.x)
     places = np.unique(np.linspace(0, max(0, count - 1), min(count, _TOOLTIPS)).round())
     index = places.astype(int)
-    names = {"x": panel.x.label or "x", "y": panel.y.label or "y"}
-    shown = [
-        {"field": name, "type": "quantitative", "title": label, "format": ".4~g"}
-        for name, label in names.items()
-    ]
+
+    shown = [{"field": "s", "type": "nominal", "title": "_"}]
+    for name, label in (("x", panel.x.label), ("y", panel.y.label)):
+        shown.append(
+            {
+                "field": name,
+                "type": "quantitative",
+                "title": label or name,
+                "format": ".4~g",
+            }
+        )
+
     look = {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True}
-    encoding = {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *shown]}
     layer = _layer(
-        look, encoding, x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index]
+        look,
+        {"tooltip": shown},
+        x=np.asarray(mark.x)[index],
+        y=np.asarray(mark.y)[index],
     )
-    return [{**layer, "transform": [{"calculate": json.dumps(mark.series), "as": "s"}]}]
+    # The series is the same in all rows, so the page computes it.
+    layer["transform"] = [{"calculate": json.dumps(mark.series), "as": "s"}]
+
+    return [layer]
 
 
 def _lowest(panel: Panel, channel: str) -> float | None:
@@ -382,7 +483,7 @@ def _lowest(panel: Panel, channel: str) -> float | None:
         for value in getattr(mark, name, ())
         if value > 0
     ]
-    return numbers([min(values)])[0] if values else None
+    return next(iter(numbers(sorted(values)[:1])), None)
 
 
 def _legends(chart: Chart) -> list[Spec]:
@@ -394,24 +495,29 @@ def _legends(chart: Chart) -> list[Spec]:
     entries = list(chart.series().items())
     hidden = len(entries) - charts.LEGEND_ENTRIES
     kinds: dict[str, list[tuple[str, Mark]]] = {}
-    for number, (name, mark) in enumerate(entries[: charts.LEGEND_ENTRIES]):
-        label = charts.shortened(name, _NAME_CHARACTERS)
-        if number == charts.LEGEND_ENTRIES - 1 and hidden > 0:
-            label += f" and {hidden} more"
-        kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(
-            type(mark), "fill"
-        )
-        kinds.setdefault(kind, []).append((label, mark))
 
-    widths = {kind: _ENTRY_PX + _CHARACTER_PX * max(len(label) for label, _ in group)
-              for kind, group in kinds.items()}  # fmt: skip
+    for number, (name, mark) in enumerate(entries[: charts.LEGEND_ENTRIES], 1):
+        label = charts.shortened(name, _NAME_CHARACTERS)
+        if number == charts.LEGEND_ENTRIES and hidden > 0:
+            label += f" and {hidden} more"
+
+        kinds.setdefault(_kind(mark), []).append((label, mark))
+
+    # A legend's columns are as wide as its longest entry.
+    widths = {}
+    for kind, group in kinds.items():
+        longest = max(len(label) for label, _ in group)
+        widths[kind] = _ENTRY_PX + _CHARACTER_PX * longest
+
+    def width_with(rows: int) -> int:
+        return sum(
+            widths[kind] * math.ceil(len(group) / rows) for kind, group in kinds.items()
+        )
+
     room = chart.width * chart.columns + 60
-    total = sum(widths[kind] * len(group) for kind, group in kinds.items())
-    rows = math.ceil(total / room) if kinds else 1
-    # A legend's columns are as wide as its longest entry, so add rows until they fit.
-    while rows < len(entries) and room < sum(
-        widths[kind] * math.ceil(len(group) / rows) for kind, group in kinds.items()
-    ):
+    rows = max(1, math.ceil(width_with(1) / room))
+
+    while rows < len(entries) and room < width_with(rows):
         rows += 1
 
     return [
@@ -420,20 +526,34 @@ def _legends(chart: Chart) -> list[Spec]:
     ]
 
 
+def _kind(mark: Mark) -> str:
+    """Returns the channel of a mark's colour, by which Vega-Lite groups legends."""
+    if isinstance(mark, Line | Segments):
+        return "stroke"
+    if isinstance(mark, Points):
+        return "color"
+
+    return "fill"
+
+
 def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spec:
-    # Legends with the same domain would be merged.
+    """Returns the invisible layer whose legend has the entries of one kind.
+
+    Args:
+        kind: of `_kind`.
+        entries: labels and marks.
+        columns: of the legend.
+    """
+    # Legends with the same domain would be merged, so each kind has names of its own.
     names = [f"{kind} {number}" for number in range(len(entries))]
     marks = [mark for _, mark in entries]
     labels = json.dumps([label for label, _ in entries])
-    label = f"{labels}[indexof({json.dumps(names)}, datum.value)]"
-    legend: Spec = {"labelExpr": label, "columns": columns, "symbolOpacity": 1}
-    field: Spec = {"field": "s", "type": "nominal", "legend": legend}
-    colours = {"domain": names, "range": [mark.colour for mark in marks]}
-    encoding: Spec = {
-        "x": {"value": 0},
-        "y": {"value": 0},
-        kind: {**field, "scale": colours},
+    legend: Spec = {
+        "labelExpr": f"{labels}[indexof({json.dumps(names)}, datum.value)]",
+        "columns": columns,
+        "symbolOpacity": 1,
     }
+
     look: Spec = {
         "type": "point",
         "size": 0,
@@ -441,18 +561,26 @@ def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spe
         "filled": True,
         "tooltip": None,
     }
+
+    def field(shown: Sequence[Any]) -> Spec:
+        scale = {"domain": names, "range": shown}
+        return {"field": "s", "type": "nominal", "legend": legend, "scale": scale}
+
+    encoding: Spec = {
+        "x": {"value": 0},
+        "y": {"value": 0},
+        kind: field([mark.colour for mark in marks]),
+    }
+
     if kind == "stroke":
         legend |= {"symbolType": "stroke", "symbolSize": 250}
-        dashes = [DASHES[getattr(mark, "dash", "solid")] for mark in marks]
-        encoding["strokeDash"] = {**field, "scale": {"domain": names, "range": dashes}}
+        encoding["strokeDash"] = field([_dash(mark) for mark in marks])
     elif kind == "fill":
         legend |= {"symbolType": "square", "symbolStrokeWidth": 0, "symbolSize": 130}
     else:
-        symbols = [mark.symbol for mark in marks if isinstance(mark, Points)]
-        look["filled"] = not all(symbol in _HOLLOW for symbol in symbols)
-        legend |= {"symbolStrokeWidth": 1.8}
-        shapes = {"domain": names, "range": [_SHAPES[symbol] for symbol in symbols]}
-        encoding["shape"] = {**field, "scale": shapes}
+        legend["symbolStrokeWidth"] = 1.8
+        encoding["shape"] = field([_SHAPES[mark.symbol] for mark in marks])
+        look["filled"] = not all(mark.symbol in _HOLLOW for mark in marks)
 
     return {
         "data": {"values": [{"s": name} for name in names]},
@@ -468,6 +596,7 @@ def write_chart(chart: Chart, folder: Path) -> str:
     write_whole(
         folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE)
     )
+
     return svg
 
 
@@ -486,6 +615,7 @@ def svg_text(chart: Chart) -> str:
         lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]),
         svg,
     )
+
     return re.sub(r"(<svg [^>]*>)", rf"\1{_PAPER}", svg, count=1)
 
 
@@ -500,8 +630,11 @@ class Drawing:
 
     def save(self, path: str | Path) -> None:
         """Writes an SVG if the path ends in .svg, otherwise a PNG."""
-        is_svg = Path(path).suffix == ".svg"
-        write_whole(Path(path), svg_text(self.chart) if is_svg else self._repr_png_())
+        path = Path(path)
+        if path.suffix == ".svg":
+            write_whole(path, svg_text(self.chart))
+        else:
+            write_whole(path, self._repr_png_())
 
     def _repr_png_(self) -> bytes:
         return vl_convert.svg_to_png(svg_text(self.chart), scale=_PNG_SCALE)
@@ -514,6 +647,7 @@ def embedded_svg(svg: str) -> str:
         r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg
     )
     svg = re.sub(r' (?:class|id|font-family)="[^"]*"', "", svg)
+
     return svg.replace(charts.INK, "currentColor")
 
 
@@ -530,6 +664,7 @@ def page_library() -> str:
 
 
 def _bundled() -> str:
+    """Returns what `page_library` does, in this process."""
     return vl_convert.javascript_bundle(
         "window.vegaEmbed = vegaEmbed;", vl_version=_VEGA_LITE
     )

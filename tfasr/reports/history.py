@@ -1,4 +1,12 @@
-"""Follows times to accuracy over commits or dates, and finds which part of them changed."""
+"""Follows times to accuracy over commits or dates, and finds which part of them changed.
+
+``tfasr report --history FOLDER`` reads the runs of one configuration in the order in
+which they began (`load_history`). A time to accuracy is a product, so four series are
+followed (`SERIES`): the time itself, the utterances that it took, the time of a step per
+utterance, and what an epoch takes outside of steps. `changes` finds where the level of a
+series shifted by more than the noise between runs; `standing_slowdown` says which shift
+is still there, for which the command exits with 3.
+"""
 
 import math
 import statistics
@@ -42,8 +50,10 @@ from tfasr.tta.metrics import Metrics, Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
 
-FEWEST_BEFORE = 8  # measurements before a change
-FEWEST_AFTER = 4  # measurements after it
+# Measurements that are needed before a change, and after it: with fewer, a level is
+# known too badly for a shift of 3 % to be told from noise.
+FEWEST_BEFORE = 8
+FEWEST_AFTER = 4
 # The least shift of medians that counts, as a logarithm: 3 %.
 LEAST_CHANGE = math.log(1.03)
 # The standardised rank sum must reach this, so that a few runs alone don't decide.
@@ -52,24 +62,39 @@ _RANK_Z = 2.5
 # series at most 1.25 % false alarms, so 5 % in the four of `SERIES`; found with
 # benchmarks/history.py
 _TAIL = 4e-5
-_CLIP = 3.0  # residuals are clipped at so many standard deviations
+# Residuals are clipped at so many standard deviations.
+_CLIP = 3.0
+# The standard deviation of normal values over their median absolute deviation.
+_SIGMA_PER_MAD = 1.4826
 # A level counts as equal to the best one up to so many standard errors above it.
 _MADE_GOOD = 2.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """A shift of a series' level, as it was found while measurements came in."""
+    """A shift of a series' level, as it was found while measurements came in.
 
-    index: int  # index of the first measurement after the change
-    found_at: int  # index of the measurement with which it was found
-    before: float  # the median from the previous change to this one
-    after: float  # the median from this change to ``found_at``
-    z: float  # the standardised rank sum
+    Attributes:
+        index: index of the first measurement after the change.
+        found_at: index of the measurement with which it was found.
+        before: the median from the previous change to this one.
+        after: the median from this change to ``found_at``.
+        z: the standardised rank sum; above 0 if values became larger.
+    """
+
+    index: int
+    found_at: int
+    before: float
+    after: float
+    z: float
 
     @property
     def ratio(self) -> float:
-        return self.after / self.before if self.before > 0 else math.inf
+        """The level after the change over the one before; infinity if that was 0."""
+        if self.before <= 0:
+            return math.inf
+
+        return self.after / self.before
 
 
 def changes(
@@ -80,34 +105,42 @@ def changes(
     With each new measurement, every place since the last change is tried: Student's t
     compares the logarithms after it with those before. The sum of their ranks must
     agree, so a single slow run decides nothing. The noise is estimated from the values
-    themselves. ``values`` are in the order of time, NaN if missing; ``starts`` says
-    where a change may begin, by default anywhere. ``base`` is added to all values, so
-    that a part's changes are measured as shares of the whole.
+    themselves.
+
+    Args:
+        values: in the order of time, NaN if missing.
+        starts: for each value, whether a change may begin with it; by default anywhere.
+        base: added to all values, so that a part's changes are measured as shares of the
+            whole.
 
     Source: D. M. Hawkins, P. Qiu, C. W. Kang, The changepoint model for statistical
     process control, Journal of Quality Technology 35 (2003).
     """
     known, logs = _known_logs(values, base)
-    # If the first run of a commit is missing, the next one counts as its start.
-    may = np.array(
-        [
-            starts is None or any(starts[a + 1 : b + 1])
-            for a, b in pairwise([-1, *known])
-        ],
-        bool,
-    )
+    may = np.ones(len(known), bool)
+    if starts is not None:
+        # If the first run of a commit is missing, the next one counts as its start.
+        for place, (before, at) in enumerate(pairwise([-1, *known])):
+            may[place] = any(starts[before + 1 : at + 1])
+
     changes: list[Change] = []
     begin = 0
+
     for end in range(1, len(known) + 1):
         split = _best_split(logs[begin:end], may[begin:end])
         if split is None:
             continue
+
         at = begin + split[0]
-        z = split[1]
-        levels = (
-            math.exp(np.median(part)) - base for part in (logs[begin:at], logs[at:end])
+        changes.append(
+            Change(
+                index=known[at],
+                found_at=known[end - 1],
+                before=math.exp(np.median(logs[begin:at])) - base,
+                after=math.exp(np.median(logs[at:end])) - base,
+                z=split[1],
+            )
         )
-        changes.append(Change(known[at], known[end - 1], *levels, z))
         begin = at
 
     return changes
@@ -121,34 +154,45 @@ def standing_slowdown(
 
     Its ``before`` and ``after`` are the best level and the present one. None if the
     present level is at most 3 %, or two standard errors, above the best.
+
+    Args:
+        values: in the order of time, NaN if missing.
+        changes: those of `changes`.
+        base: the one that found them.
     """
-    known, logs = _known_logs(values, base)
-    edges = [
-        0,
-        *np.searchsorted(known, [change.index for change in changes]),
-        len(known),
-    ]
-    parts = [logs[begin:end] for begin, end in pairwise(edges)]
-    levels = [float(np.median(part)) for part in parts] if changes else []
-    if not levels:
+    if not changes:
         return None
+
+    known, logs = _known_logs(values, base)
+    starts = np.searchsorted(known, [change.index for change in changes])
+    parts = [logs[begin:end] for begin, end in pairwise([0, *starts, len(known)])]
+    levels = [float(np.median(part)) for part in parts]
     best = min(range(len(levels) - 1), key=levels.__getitem__)
+
     excess = levels[-1] - levels[best]
     if excess <= max(LEAST_CHANGE - 1e-9, _MADE_GOOD * _error(parts[best], parts[-1])):
         return None
-    before, after = (math.exp(levels[place]) - base for place in (best, -1))
-    slowdowns = (change for change in changes[best:] if change.z > 0)
-    return next(
-        (replace(change, before=before, after=after) for change in slowdowns), None
-    )
+
+    for change in changes[best:]:
+        if change.z > 0:
+            return replace(
+                change,
+                before=math.exp(levels[best]) - base,
+                after=math.exp(levels[-1]) - base,
+            )
+
+    return None
 
 
 def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:
     """Returns the indices of usable values, and the logarithms of these values plus
     base.
+
+    A value is usable if it is known and its logarithm exists.
     """
     moved = np.asarray(values, float) + base
     usable = [i for i, value in enumerate(moved) if value > 0 and math.isfinite(value)]
+
     return usable, np.log(moved[usable])
 
 
@@ -163,47 +207,54 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
     """
     count = logs.size
     splits = np.arange(FEWEST_BEFORE, count - FEWEST_AFTER + 1)
-    splits = splits[may[splits]] if splits.size else splits
+    splits = splits[may[splits]]
+
     if not splits.size:
         return None
+
+    # The rank sum after each place, standardised; ties reduce the variance of ranks.
     _, inverse, counts = np.unique(logs, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     sums = ranks.sum() - np.cumsum(ranks)[splits - 1]
     after = count - splits
-    # Ties reduce the variance of ranks.
     variance = ranks.var(ddof=1) * splits * after / count
+
     if not variance.all():
         return None
+
     z = (sums - after * (count + 1) / 2) / np.sqrt(variance)
+    quantile = stdtrit(count - 2, 1 - _TAIL)
+
     for place in np.argsort(-np.abs(z)):
         if abs(z[place]) < _RANK_Z:
             return None
-        at = int(splits[place])
-        before = logs[:at]
-        after = logs[at:]
-        shift = np.median(after) - np.median(before)
+
+        sides = (logs[: splits[place]], logs[splits[place] :])
+        shift = np.median(sides[1]) - np.median(sides[0])
         if abs(shift) < LEAST_CHANGE or shift * z[place] < 0:
             continue
-        means = [_clipped(side).mean() for side in (before, after)]
-        needed = stdtrit(count - 2, 1 - _TAIL) * _error(before, after)
-        if abs(means[1] - means[0]) >= needed:
+
+        of_means = _clipped(sides[1]).mean() - _clipped(sides[0]).mean()
+        if abs(of_means) >= quantile * _error(*sides):
             return _place(logs, may), float(z[place])
 
     return None
 
 
 def _place(logs: np.ndarray, may: np.ndarray) -> int:
-    """Returns the place that best separates two levels: the least sum of distances from
-    the medians of both sides.
+    """Returns the place that best separates two levels.
 
-    The test's own place is the most surprising one, which a single outlier can move.
+    It has the least sum of distances from the medians of both sides. The test's own
+    place is the most surprising one, which a single outlier can move.
     """
     splits = np.arange(FEWEST_BEFORE, logs.size)
     splits = splits[may[splits]]
-    sides = ((logs[:at], logs[at:]) for at in splits)
-    spreads = [
-        sum(np.abs(side - np.median(side)).sum() for side in pair) for pair in sides
-    ]
+    spreads = []
+
+    for at in splits:
+        sides = (logs[:at], logs[at:])
+        spreads.append(sum(np.abs(side - np.median(side)).sum() for side in sides))
+
     return int(splits[int(np.argmin(spreads))])
 
 
@@ -212,10 +263,13 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
     An extremely slow run, on a busy machine, then counts as an ordinary slow one.
     """
-    # Winsorised: an extremely slow run (a busy machine) counts as an ordinary slow one.
     middle = np.median(values)
-    reach = _CLIP * 1.4826 * np.median(np.abs(values - middle))
-    return np.clip(values, middle - reach, middle + reach) if reach else values
+    reach = _CLIP * _SIGMA_PER_MAD * np.median(np.abs(values - middle))
+    # Without a spread, anything else would be an outlier.
+    if not reach:
+        return values
+
+    return np.clip(values, middle - reach, middle + reach)
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
@@ -224,19 +278,21 @@ def _error(before: np.ndarray, after: np.ndarray) -> float:
     It is larger if successive runs are positively correlated, as on a machine whose
     speed drifts.
     """
-    # The standard error of the difference of means, larger if successive runs are
-    # positively correlated, as on a machine whose speed drifts.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
+
+    # The correlation of a run with the next one, at most 0.9: a higher one would make
+    # every change undecidable.
     alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
+
     spread = math.sqrt(
         squares / max(before.size + after.size - 2, 1) * (1 + alike) / (1 - alike)
     )
     return spread * math.sqrt(1 / before.size + 1 / after.size)
 
 
-# What is followed over time: labels, factors to the units shown, and units
+# What is followed over time: labels, factors to the units shown, and units.
 SERIES = {
     "time_s": ("time to the target", 1 / 60, "min"),
     "utterances": ("utterances to the target", 1.0, ""),
@@ -250,43 +306,65 @@ class PastRun:
     """One run of a history, reduced to the figures that are followed over time.
 
     It has many fields because a history keeps no run's ledger in memory.
+
+    Attributes:
+        path: its folder.
+        name: distinct within the history.
+        began_ms: wall clock of its first event, in milliseconds.
+        mark: the commit it was trained at, or its date if the commit is unknown.
+        values: by the names of `SERIES`, None if unknown or not reached.
+        epochs: epochs until the target; 0 if it was not reached.
+        once_s: seconds of start-up and lost work until the target.
+        about: `Run.comparability`.
+        configuration: settings without seeds, see
+            `tfasr.reports.groups.configuration`.
+        disturbed: what the machine took from it, see `tfasr.tta.host.disturbance`; ""
+            if it took little.
     """
 
-    path: Path  # its folder
-    name: str  # distinct within the history
-    began_ms: float  # wall clock of its first event
-    mark: str  # the commit it was trained at, or its date if the commit is unknown
-    # By the names of `SERIES`, None if unknown or not reached.
+    path: Path
+    name: str
+    began_ms: float
+    mark: str
     values: dict[str, float | None]
-    epochs: int  # epochs until the target; 0 if it was not reached
-    once_s: float  # seconds of start-up and lost work until the target
-    about: dict[str, Any] | None  # `Run.comparability`
-    # Settings without seeds, see `tfasr.reports.groups.configuration`.
+    epochs: int
+    once_s: float
+    about: dict[str, Any] | None
     configuration: str | None
-    # What the machine took from it, see `tfasr.tta.host.disturbance`.
     disturbed: str = ""
 
 
 @dataclass(frozen=True)
 class History:
-    """Runs of one configuration in the order in which they began."""
+    """Runs of one configuration in the order in which they began.
 
-    target: Target  # metric and value
-    entries: list[PastRun]  # the runs
-    changes: dict[str, list[Change]]  # the changes of each series, by its name
-    # The current slowdown, by its series, see `standing_slowdown`.
+    Attributes:
+        target: metric and value.
+        entries: the runs.
+        changes: the changes of each series, by its name.
+        slower: the current slowdown, by its series, see `standing_slowdown`.
+        notes: caveats for readers, such as which runs are left out and why.
+        metrics: the registered ones and the runs' own.
+    """
+
+    target: Target
+    entries: list[PastRun]
+    changes: dict[str, list[Change]]
     slower: dict[str, Change]
-    notes: list[str]  # caveats for readers, such as which runs are left out and why
-    metrics: Metrics  # the runs' own among them
+    notes: list[str]
+    metrics: Metrics
 
     def stands(self, series: str, change: Change) -> bool:
         """Whether a change is the one that still makes the series slow."""
         return series in self.slower and self.slower[series].index == change.index
 
     def starts(self) -> list[bool]:
-        """Returns for each run whether it is the first of its commit or date."""
+        """Returns for each run whether it is the first of its commit or date.
+
+        A change can only begin there, as all runs of a commit have the same code.
+        """
         marks = [entry.mark for entry in self.entries]
-        return [not n or marks[n - 1] != mark for n, mark in enumerate(marks)]
+        return [mark != before for before, mark in pairwise([None, *marks])]
 
 
 def load_history(
@@ -300,18 +378,25 @@ def load_history(
 ) -> History:
     """Reads the runs in a folder, or in its folders, as one history.
 
-    ``target`` is by default the hardest that all runs set themselves; ``since`` is a
-    commit, the beginning of its hash, or a date; ``force`` keeps runs of other
-    configurations and those that their machine disturbed. Raises `UsageError` if there
-    is no run, no common target, or no run from ``since`` on.
+    Args:
+        folder: of run folders.
+        target: by default the hardest that all runs set themselves.
+        policy: the clock and the rule of the times.
+        window: evaluations whose median must meet the target; None: the policy's.
+        since: a commit, the beginning of its hash, or a date: earlier runs are left out.
+        force: keeps runs of other configurations and those that their machine disturbed.
+
+    Raises:
+        UsageError: if there is no run, no common target, or no run from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
     metrics = Metrics()
+
     for _, run in runs:
         metrics.declare(run.declared_metrics, run.path)
 
     if target is None:
-        common = set(runs[0][1].targets).intersection(*(run.targets for _, run in runs))
+        common = set.intersection(*(set(run.targets) for _, run in runs))
         if not common:
             raise UsageError(
                 "A history needs one target. The runs have no target in common: name "
@@ -321,7 +406,9 @@ def load_history(
         target = merged_targets([sorted(common)], metrics)[-1]
 
     check_target(*target, metrics)
-    window = policy.window if window is None else window
+    if window is None:
+        window = policy.window
+
     entries = [_entry(name, run, target, policy, window) for name, run in runs]
     entries.sort(key=lambda entry: entry.began_ms)
     if not force:
@@ -339,15 +426,25 @@ def followed(
     notes: Sequence[str] = (),
     metrics: Metrics | None = None,
 ) -> History:
-    """Returns a history with its changes; it computes the entries' ``rest_s``."""
+    """Returns a history with its changes; it computes the entries' ``rest_s``.
+
+    Args:
+        target: metric and value.
+        entries: the runs, in the order in which they began.
+        notes: caveats for readers.
+        metrics: the registered ones and the runs' own; by default the registered ones.
+    """
     entries, steps_s = _with_rest(entries)
     history = History(target, entries, {}, {}, list(notes), metrics or Metrics())
+
     for name in SERIES:
-        values = [
-            math.nan if e.values[name] is None else e.values[name] for e in entries
-        ]
+        # numpy makes NaN of None.
+        values = np.array([entry.values[name] for entry in entries], float)
+        base = 0.0
         # A change of the time outside steps is measured as a share of the whole epoch.
-        base = steps_s if name == "rest_s" else 0.0
+        if name == "rest_s":
+            base = steps_s
+
         history.changes[name] = changes(values, history.starts(), base=base)
         slowdown = standing_slowdown(values, history.changes[name], base=base)
         if slowdown is not None:
@@ -365,19 +462,21 @@ def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
     reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
     if not reached:
         return list(entries), 0.0
+
     epochs = statistics.median(entry.epochs for entry in reached)
-    steps = {e.path: e.values["utterances"] * e.values["step_s"] for e in reached}
+    steps_s = {e.path: e.values["utterances"] * e.values["step_s"] for e in reached}
     with_rest = []
+
     for entry in entries:
-        if entry.path in steps:
-            rest_s = entry.values["time_s"] - steps[entry.path]
+        if entry.path in steps_s:
+            rest_s = entry.values["time_s"] - steps_s[entry.path]
             once_s = max(0.0, min(entry.once_s, rest_s))
             rest_s = once_s / epochs + (rest_s - once_s) / entry.epochs
-            entry = replace(entry, values={**entry.values, "rest_s": rest_s})
+            entry = replace(entry, values=entry.values | {"rest_s": rest_s})
 
         with_rest.append(entry)
 
-    return with_rest, statistics.median(steps[e.path] / e.epochs for e in reached)
+    return with_rest, statistics.median(steps_s[e.path] / e.epochs for e in reached)
 
 
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -387,9 +486,11 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     """
     if not folder.is_dir():
         raise UsageError(f"A history needs a folder of runs. Received: {folder}.")
+
     paths = list(run_folders(folder))
     runs = []
     notes = []
+
     for path, name in zip(paths, distinct_names(paths), strict=True):
         try:
             runs.append((name, load_run(path, name)))
@@ -412,42 +513,60 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     A run that never reached the target has its step time only.
     """
     metric, value = target
-    began_ms = float(run.events[0]["time_ms"])
-    reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     values: dict[str, float | None] = dict.fromkeys(SERIES)
     values["step_s"] = _step_s(throughput(run.timeline))
     epochs = 0
     once_s = 0.0
+    reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
+
     if reached.reached:
         values["time_s"] = reached.seconds
-        reading = next(
-            r for r in policy.readings(run.timeline, metric) if r.epoch == reached.epoch
-        )
-        until_s = run.timeline.elapsed_s[reading.index]
-        with suppress(ValueError):  # a log without steps
+        readings = policy.readings(run.timeline, metric)
+        index = next(r.index for r in readings if r.epoch == reached.epoch)
+        until_s = run.timeline.elapsed_s[index]
+
+        # A log of another benchmark may have no steps.
+        with suppress(ValueError):
             parts = parts_until(run.timeline, until_s)
             step_s = _step_s(throughput(run.timeline, until_s=until_s))
             values["step_s"] = step_s or 1 / parts.utterances_per_s
-            values["utterances"], epochs = parts.utterances, max(parts.epochs, 1)
+            values["utterances"] = parts.utterances
+            epochs = max(parts.epochs, 1)
             once_s = parts.seconds["startup"] + parts.seconds["lost_work"]
 
-    commit = object_or_empty(run.path / RUN_FILE).get("revision")
-    mark = date_text(began_ms)
-    if isinstance(commit, str):
-        mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
+    disturbed = ""
     host = host_use(read_host_file(run.path), run.timeline)
+    if host is not None and host.disturbed:
+        disturbed = disturbance(host)
+
+    began_ms = float(run.events[0]["time_ms"])
+
     return PastRun(
         path=run.path,
         name=name,
         began_ms=began_ms,
-        mark=mark,
+        mark=_mark(run.path, began_ms),
         values=values,
         epochs=epochs,
         once_s=once_s,
         about=run.comparability,
         configuration=configuration(run),
-        disturbed=disturbance(host) if host is not None and host.disturbed else "",
+        disturbed=disturbed,
     )
+
+
+def _mark(run_dir: Path, began_ms: float) -> str:
+    """Returns the first digits of a run's commit, or its date if the commit is unknown.
+
+    "+" at the end stands for changes that were not committed.
+    """
+    commit = object_or_empty(run_dir / RUN_FILE).get("revision")
+    if not isinstance(commit, str) or not commit:
+        return date_text(began_ms)
+    if commit.endswith("+"):
+        return f"{commit[:12]}+"
+
+    return commit[:12]
 
 
 def _step_s(speed: Throughput) -> float | None:
@@ -455,9 +574,9 @@ def _step_s(speed: Throughput) -> float | None:
 
     Waiting for input is included: faster steps wait longer for the same input.
     """
-    # Waiting for input is included: faster steps wait longer for the same input.
     if not speed.utterances_per_s or speed.input_wait_share is None:
         return None
+
     return 1 / speed.utterances_per_s / (1 - speed.input_wait_share)
 
 
@@ -470,10 +589,15 @@ def date_text(began_ms: float) -> str:
 
 
 def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
-    """Returns the entries comparable with the newest one, and why others are left out."""
+    """Returns the entries comparable with the newest one, and why others are left out.
+
+    All of them must be comparable with the newest run and have its configuration: else
+    a change of the settings would look like a change of the code.
+    """
     newest = entries[-1]
     alike = []
     notes = []
+
     for entry in entries:
         differing = differences(newest.about, entry.about)
         if differing:
@@ -482,10 +606,10 @@ def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
                 f"{newest.name}; they differ in {difference_text(differing)}."
             )
         elif entry.configuration != newest.configuration:
-            other = (
-                f"its configuration differs from that of the newest run, {newest.name}"
+            notes.append(
+                f"{entry.name} is left out: its configuration differs from that of the "
+                f"newest run, {newest.name}."
             )
-            notes.append(f"{entry.name} is left out: {other}.")
         else:
             alike.append(entry)
 
@@ -504,39 +628,41 @@ def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
         )
         return entries, [note]
 
-    return undisturbed, [
+    notes = [
         f"{entry.name} is left out: {entry.disturbed}."
         for entry in entries
         if entry.disturbed
     ]
+    return undisturbed, notes
 
 
 def _since(entries: list[PastRun], since: str) -> list[PastRun]:
-    """Returns the entries from the first one of a commit or date on."""
-    if not since:
-        return entries
+    """Returns the entries from the first one of a commit or date on; all if it is ""."""
     for index, entry in enumerate(entries):
-        if entry.mark.startswith(since) or (
-            "-" in since and date_text(entry.began_ms) >= since
-        ):
+        later = "-" in since and date_text(entry.began_ms) >= since
+        if later or entry.mark.startswith(since):
             return entries[index:]
 
     raise UsageError(
-        f"--since must name a commit or a date of the history. Received: {since!r}. The history "
-        f"goes from {entries[0].mark} to {entries[-1].mark}."
+        "--since must name a commit or a date of the history. Received: "
+        f"{since!r}. The history goes from {entries[0].mark} to {entries[-1].mark}."
     )
 
 
 def history_table(history: History) -> Table:
-    """Returns a table with a row for each commit or date: medians of its runs."""
+    """Returns a table with a row for each commit or date: medians of its runs.
+
+    The findings are its first notes.
+    """
     notes = [
         *findings(history),
-        "Medians over the runs of a commit, or of a date for runs without one. Step time includes "
-        "waiting for input. Not steps: starting, lost work (both spread over the median number of "
-        f"epochs), evaluations and checkpoints. A change needs {FEWEST_BEFORE} runs before it and "
-        f"{FEWEST_AFTER} after it, more if it is small compared with the spread of the runs. A "
-        "slowdown stands until the best earlier level is reached again. To accept one, pass its "
-        "commit or date to --since: the history then begins there.",
+        "Medians over the runs of a commit, or of a date for runs without one. Step time "
+        "includes waiting for input. Not steps: starting, lost work (both spread over the "
+        "median number of epochs), evaluations and checkpoints. A change needs "
+        f"{FEWEST_BEFORE} runs before it and {FEWEST_AFTER} after it, more if it is small "
+        "compared with the spread of the runs. A slowdown stands until the best earlier "
+        "level is reached again. To accept one, pass its commit or date to --since: the "
+        "history then begins there.",
         *history.notes,
     ]
     label = target_label(*history.target, history.metrics)
@@ -545,24 +671,23 @@ def history_table(history: History) -> Table:
         heading: str, name: str, missing: str = UNKNOWN
     ) -> Column[list[PastRun]]:
         def value(entries: list[PastRun]) -> float | None:
-            values = [
-                entry.values[name]
-                for entry in entries
-                if entry.values[name] is not None
-            ]
-            return SERIES[name][1] * statistics.median(values) if values else None
+            values = [entry.values[name] for entry in entries]
+            known = [value for value in values if value is not None]
+            if not known:
+                return None
+
+            return SERIES[name][1] * statistics.median(known)
 
         return Column(heading, "", value, "{:.4g}".format, missing)
+
+    def reached(entries: list[PastRun]) -> int:
+        return sum(entry.values["time_s"] is not None for entry in entries)
 
     columns = [
         Column("Commit", "", lambda entries: entries[0].mark),
         Column("date", "", lambda entries: date_text(entries[0].began_ms)),
         Column("runs", "", len),
-        Column(
-            "reached",
-            "",
-            lambda e: sum(entry.values["time_s"] is not None for entry in e),
-        ),
+        Column("reached", "", reached),
         median(f"{label}\nmin", "time_s", NEVER),
         median("utterances\nto target", "utterances"),
         median("ms per\nutterance", "step_s"),
@@ -572,60 +697,89 @@ def history_table(history: History) -> Table:
         list(entries)
         for _, entries in groupby(history.entries, lambda entry: entry.mark)
     ]
+
     return table_of(
         f"History of the time to {label}", columns, by_mark, notes, name="history"
     )
 
 
 def findings(history: History) -> list[str]:
-    """Returns a sentence for each change, the one that still stands first."""
+    """Returns a sentence for each change, the one that still stands first.
+
+    The first words are "SLOWER", "Was slower" and "Faster"; scripts may look for them.
+    Without a change, the sentence says whether there are enough runs to tell.
+    """
     lines = [
-        f"SLOWER: {_change_text(history, *standing)}."
-        for standing in history.slower.items()
+        f"SLOWER: {_change_text(history, name, change)}."
+        for name, change in history.slower.items()
     ]
     for name, changed in history.changes.items():
         for change in changed:
-            if not history.stands(name, change):
-                verb = "Faster" if change.z < 0 else "Was slower"
-                lines.append(f"{verb}: {_change_text(history, name, change)}.")
+            if history.stands(name, change):
+                continue
+
+            verb = "Faster" if change.z < 0 else "Was slower"
+
+            lines.append(f"{verb}: {_change_text(history, name, change)}.")
+
+    if lines:
+        return lines
 
     runs = len(history.entries)
     enough = FEWEST_BEFORE + FEWEST_AFTER
-    few = f"Not known yet: {runs} of the {enough} runs needed to tell a change from noise."
-    return lines or [few if runs < enough else "No change beyond noise."]
+    if runs < enough:
+        return [
+            f"Not known yet: {runs} of the {enough} runs needed to tell a change from "
+            "noise."
+        ]
+
+    return ["No change beyond noise."]
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
-    """Describes a change: the series, the commit, both levels and the certainty."""
+    """Describes a change: the series, the commit, both levels and the certainty.
+
+    The name of the run with which it was found tells when the history could first have
+    shown the change.
+    """
     label, scale, unit = SERIES[name]
-    levels = " to ".join(
-        f"{scale * value:.4g}" for value in (change.before, change.after)
-    )
-    levels += f" {unit}" if unit else ""
-    by = f" {100 * (change.ratio - 1):+.1f} %" if math.isfinite(change.ratio) else ""
+    levels = f"{scale * change.before:.4g} to {scale * change.after:.4g}"
+    if unit:
+        levels += f" {unit}"
     if history.stands(name, change):
-        best = "; the earlier level is the best so far"
-    else:
-        best = ""
+        levels += "; the earlier level is the best so far"
+
+    by = ""
+    if math.isfinite(change.ratio):
+        by = f" {100 * (change.ratio - 1):+.1f} %"
 
     first = history.entries[change.index]
     found_with = history.entries[change.found_at].name
-    return f"{label}{by} from {first.mark} on ({levels}{best}; found with {found_with})"
+
+    return f"{label}{by} from {first.mark} on ({levels}; found with {found_with})"
 
 
 def history_chart(history: History) -> Chart:
-    """Returns a figure with a panel for each series, over runs in order of time."""
+    """Returns a figure with a panel for each series, over runs in order of time.
+
+    Gaps are runs without the value, such as the time of a run that never reached the
+    target.
+    """
     label = target_label(*history.target, history.metrics)
     caption = (
         f"Time to {label} and what it is made of, run by run; lines are "
         "medians between changes, upright lines the first run after a change"
     )
     panels = [_panel(history, name) for name in SERIES]
+
     return Chart("history", caption, panels, wide=True, width=640)
 
 
 def _panel(history: History, name: str) -> Panel:
-    """Returns a series' panel: a point for each run, a line for each level."""
+    """Returns a series' panel: a point for each run, a line for each level.
+
+    Only the last panel has labels on its horizontal axis, which all share.
+    """
     label, scale, unit = SERIES[name]
     entries = history.entries
     changes = history.changes[name]
@@ -634,16 +788,26 @@ def _panel(history: History, name: str) -> Panel:
         for place, entry in enumerate(entries)
         if entry.values[name] is not None
     ]
-    span = _span([y for _, y in points]) if points else (0.0, 1.0)
+    span = _span([y for _, y in points])
     marks: list[Mark] = []
-    for change in changes:
-        if change.z > 0:
-            look = (SLOWER, "slower from here")
-        else:
-            look = (FASTER, "faster from here")
 
-        about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
-        marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
+    for change in changes:
+        colour = FASTER
+        series = "faster from here"
+        if change.z > 0:
+            colour = SLOWER
+            series = "slower from here"
+
+        marks.append(
+            Line(
+                x=[change.index - 0.5] * 2,
+                y=span,
+                dash="dashed",
+                colour=colour,
+                series=series,
+                width=1.6,
+            )
+        )
 
     for begin, end in pairwise(
         [0, *(change.index for change in changes), len(entries)]
@@ -660,56 +824,87 @@ def _panel(history: History, name: str) -> Panel:
         texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
 
-    ticks = [n for n, first in enumerate(history.starts()) if first]
+    # At most 16 ticks, one for each commit or for every few.
+    ticks = [place for place, first in enumerate(history.starts()) if first]
     ticks = ticks[:: max(1, len(ticks) // 16)]
-    last = name == list(SERIES)[-1]
+    title = ""
+    names = [""] * len(ticks)
+    angle = 0
+
+    if name == list(SERIES)[-1]:
+        title = "commit or date of the runs"
+        names = [entries[place].mark[:10] for place in ticks]
+        angle = -40
+
     axis = Axis(
-        "commit or date of the runs" if last else "",
+        title,
         limits=(-0.8, len(entries) - 0.2),
         ticks=ticks,
-        tick_labels=[entries[n].mark[:10] if last else "" for n in ticks],
-        label_angle=-40 if last else 0,
+        tick_labels=names,
+        label_angle=angle,
     )
-    label = f"{label}{', ' if unit else ''}{unit}"
+    label = ", ".join(filter(None, (label, unit)))
+
     return Panel(marks or [Rule(value=0.0)], axis, Axis("", limits=span), 120, label)
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
     """Returns the ends of a vertical axis around values, with room above and below."""
+    if not values:
+        return 0.0, 1.0
+
     low = min(values)
     high = max(values)
     margin = 0.12 * (high - low) or 0.05 * high or 1.0
+
     return low - margin, high + margin
 
 
 def history_json(history: History) -> str:
     """Returns the history for programs: runs, changes, and what is slower now."""
-    runs = [
-        {
-            "run": entry.name,
-            "mark": entry.mark,
-            "began_ms": entry.began_ms,
-            **entry.values,
-        }
-        for entry in history.entries
-    ]
-    change_rows = [
+    metric, target = history.target
+    changed = [
         _change_json(history, name, change) | {"stands": history.stands(name, change)}
-        for name, changed in history.changes.items()
-        for change in changed
+        for name, changes in history.changes.items()
+        for change in changes
     ]
-    slower = [_change_json(history, *standing) for standing in history.slower.items()]
-    about = {"metric": history.target[0], "target": history.target[1], "runs": runs}
+
     return to_json_text(
-        {**about, "changes": change_rows, "slower": slower, "notes": history.notes}
+        {
+            "metric": metric,
+            "target": target,
+            "runs": [
+                {
+                    "run": entry.name,
+                    "mark": entry.mark,
+                    "began_ms": entry.began_ms,
+                    **entry.values,
+                }
+                for entry in history.entries
+            ],
+            "changes": changed,
+            "slower": [
+                _change_json(history, name, change)
+                for name, change in history.slower.items()
+            ],
+            "notes": history.notes,
+        }
     )
 
 
 def _change_json(history: History, series: str, change: Change) -> dict[str, Any]:
-    """Returns a change for programs; ratios are after over before."""
+    """Returns a change for programs; ratios are after over before.
+
+    An infinite ratio becomes null, see `to_json_text`.
+    """
     first = history.entries[change.index]
+
     return {
-        "series": series, "from_run": first.name, "from": first.mark,
-        "found_with": history.entries[change.found_at].name, "before": change.before,
-        "after": change.after, "ratio": change.ratio if math.isfinite(change.ratio) else None,
-    }  # fmt: skip
+        "series": series,
+        "from_run": first.name,
+        "from": first.mark,
+        "found_with": history.entries[change.found_at].name,
+        "before": change.before,
+        "after": change.after,
+        "ratio": change.ratio,
+    }

@@ -12,28 +12,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from tfasr.display.table import NEVER, Column, Table, at, percent, table_of
 from tfasr.kit.files import GIN_GIVEN_FILE
 from tfasr.kit.process import own_command
-from tfasr.reports.groups import GroupResult, Results, group_members, one_run_each
+from tfasr.reports.groups import (
+    GroupResult,
+    Results,
+    group_members,
+    one_run_each,
+    spread_at_hand,
+)
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
     difference_text,
+    median_of,
     metric_label,
     rule_of,
     target_label,
     time_unit,
+    with_counts,
 )
 from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Metrics, Target, hardest, metric_named
 from tfasr.tta.ranks import least_p
 
-# Wall clocks before 2001 are clocks that began at zero, as in logs without dates.
+# Wall clocks before 2001 are clocks that began at zero, as in logs without dates;
+# milliseconds since 1970.
 _EARLIEST_MS = 1e12
 # More runs than this per group are not worth recommending to anyone.
 _MOST_RUNS = 40
@@ -83,6 +91,7 @@ def verdict(report: Report, results: Results) -> Verdict:
     if not comparable:
         different = difference_text(others[0].differs)
         times = _times(report, first, others[0])
+
         return Verdict(f"{times}: not comparable, as they differ in {different}.")
 
     fastest = min([first, *comparable], key=_median_or_never)
@@ -95,7 +104,11 @@ def verdict(report: Report, results: Results) -> Verdict:
 
 
 def headline_target(results: Results, metrics: Metrics) -> Target | None:
-    """Returns the hardest target that some run has reached, or None."""
+    """Returns the hardest target that some run has reached, or None.
+
+    The verdict and the first curve are about it. A harder target says more: an easy one
+    may be met in the first epoch by every group.
+    """
     reached = [row for row in results if any(of.statistics.reached for of in row)]
     if not reached:
         return None
@@ -104,8 +117,14 @@ def headline_target(results: Results, metrics: Metrics) -> Target | None:
 
 
 def _median_or_never(result: GroupResult) -> float:
-    of = result.statistics
-    return math.inf if of.median_s is None else of.median_s
+    """Returns a group's median time, or infinity if half of its runs never arrived.
+
+    Groups can then be sorted by it.
+    """
+    if result.statistics.median_s is None:
+        return math.inf
+
+    return result.statistics.median_s
 
 
 def _without_times(report: Report) -> Verdict:
@@ -114,26 +133,26 @@ def _without_times(report: Report) -> Verdict:
     It names the best evaluation instead, so that a reader can choose a target that the
     runs can reach.
     """
-    metric = _common_metric(report)
-    best = ""
-    runs = [run for run in report.runs if run.value_at_best(metric) is not None]
-    values = [run.value_at_best(metric) for run in runs]
-    value = metric_named(metric, report.metrics).best(values)
-    if value is not None:
-        name = runs[values.index(value)].name
-        reached = target_label(metric, value, report.metrics)
-        best = f"the best single evaluation has {reached}, by {name}"
-
-    if not report.targets:
-        text = "No target was named"
-        why = "Name one, such as --target cer=0.10."
-    else:
+    text = "No target was named"
+    why = "Name one, such as --target cer=0.10."
+    if report.targets:
         target = hardest(report.targets, report.metrics)
         label = target_label(*target, report.metrics)
         text = f"No run reached {label} by the rule"
         why = "Train longer, or name an easier target with --target."
 
-    return Verdict(f"{text}: {best}." if best else f"{text}.", why)
+    metric = _common_metric(report)
+    runs = [run for run in report.runs if run.value_at_best(metric) is not None]
+    values = [run.value_at_best(metric) for run in runs]
+    value = metric_named(metric, report.metrics).best(values)
+
+    if value is None:
+        return Verdict(f"{text}.", why)
+
+    name = runs[values.index(value)].name
+    reached = target_label(metric, value, report.metrics)
+
+    return Verdict(f"{text}: the best single evaluation has {reached}, by {name}.", why)
 
 
 def _common_metric(report: Report) -> str:
@@ -151,14 +170,15 @@ def _alone(report: Report, result: GroupResult) -> str:
     Such a report has nothing to decide, so neither a ratio nor a test is shown.
     """
     of = result.statistics
-    label = result.label
     if of.median_s is None:
-        return f"{of.reached} of {of.n} runs of {result.group} reached {label}"
-    time = time_unit(report).text(of.median_s)
-    if of.n == 1:
-        return f"{result.group} needs {time} to {label}"
+        return f"{of.reached} of {of.n} runs of {result.group} reached {result.label}"
 
-    return f"{result.group} needs {time} to {label}, the median of {of.n} runs"
+    time = time_unit(report).text(of.median_s)
+    text = f"{result.group} needs {time} to {result.label}"
+    if of.n > 1:
+        text += f", the median of {of.n} runs"
+
+    return text
 
 
 def _times(
@@ -169,23 +189,26 @@ def _times(
     A group of which half of the runs or more never reached it has no median. It is shown
     with how many did, within the time of its longest run.
     """
-    ordered = sorted((first, second), key=_median_or_never)
-    sooner, later = (of.statistics.median_s for of in ordered)
     label = first.label
-    if sooner is None:
+    sooner, later = sorted((first, second), key=_median_or_never)
+    if sooner.statistics.median_s is None:
         return f"Most runs of {first.group} and {second.group} never reached {label}"
 
-    unit = time_unit(report)
     among = f", the fastest of {groups} groups," if groups > 2 else ""
-    text = f"To {label}, {ordered[0].group}{among} needs {unit.text(sooner)}"
-    if later is not None:
-        return f"{text}, {ordered[1].group} {unit.text(later)}"
 
-    runs = ordered[1].statistics
-    longest_s = max(report.runs[run].wall_s for run in ordered[1].members)
-    seen = f"{runs.reached} of {runs.n} runs"
+    unit = time_unit(report)
+    time = unit.text(sooner.statistics.median_s)
+    text = f"To {label}, {sooner.group}{among} needs {time}"
+
+    runs = later.statistics
+    if runs.median_s is not None:
+        return f"{text}, {later.group} {unit.text(runs.median_s)}"
+
+    longest_s = max(report.runs[run].wall_s for run in later.members)
+
     return (
-        f"{text}; {seen} of {ordered[1].group} got there within {unit.text(longest_s)}"
+        f"{text}; {runs.reached} of {runs.n} runs of {later.group} got there within "
+        f"{unit.text(longest_s)}"
     )
 
 
@@ -200,17 +223,22 @@ def _of_two(
         other: the group that is compared with it.
         groups: how many groups the report has; with more than two, the text says so.
     """
-    compared = other.comparison
     times = _times(report, first, other, groups)
-    n = (first.statistics.n, other.statistics.n)
-    each = f"{n[0]} runs each" if n[0] == n[1] else f"{n[0]} and {n[1]} runs"
-    if n == (1, 1):
+    runs = first.statistics.n
+    others = other.statistics.n
+
+    if runs != others:
+        each = f"{runs} and {others} runs"
+    elif runs > 1:
+        each = f"{runs} runs each"
+    else:
         each = "one run each"
-    if compared.sooner is None:
+
+    if other.comparison.sooner is None:
         why, command = _what_decides(report, first, other)
         return Verdict(f"{times}: undecided with {each}.", why, command)
 
-    winner = {"first": first, "second": other}[compared.sooner]
+    winner = {"first": first, "second": other}[other.comparison.sooner]
     return Verdict(f"{times}: {_by_how_much(first, other, winner)}, decided by {each}.")
 
 
@@ -221,7 +249,9 @@ def _by_how_much(first: GroupResult, other: GroupResult, winner: GroupResult) ->
     the sentence states, don't show the same order, the ratio of the crossings is named.
     """
     loser = other if winner is first else first
-    sooner, later = (of.statistics.median_s for of in (winner, loser))
+
+    sooner = winner.statistics.median_s
+    later = loser.statistics.median_s
     if sooner is not None and later is None:
         return f"{winner.group} is sooner"
     if sooner is not None and later > sooner > 0:
@@ -230,6 +260,7 @@ def _by_how_much(first: GroupResult, other: GroupResult, winner: GroupResult) ->
     ratio = other.comparison.ratio
     if ratio is None:
         return f"{winner.group} is sooner"
+
     ratio = max(ratio, 1 / ratio)
     return f"{winner.group}'s error curve gets there {_times_text(ratio)} sooner"
 
@@ -269,7 +300,6 @@ def _what_decides(
     if report.question.looks_level is not None and compared.p_value is None:
         return "The study that trained these runs hasn't decided yet.", ""
 
-    needed = _runs_needed(report, first, other)
     if n == 1:
         why = f"One run can't decide: {one_run_each()}."
     elif not compared.decidable:
@@ -277,11 +307,10 @@ def _what_decides(
     else:
         why = "The runs' times overlap too much for so few runs."
 
+    needed = _runs_needed(report, first, other)
     if needed is None:
-        return (
-            f"{why} The times are too close for any number of runs worth training.",
-            "",
-        )
+        why += " The times are too close for any number of runs worth training."
+        return why, ""
 
     why += f" About {needed} runs of each would."
     command = _more_runs(report, first, other, needed)
@@ -310,24 +339,27 @@ def _runs_needed(report: Report, first: GroupResult, other: GroupResult) -> int 
     enough for a difference as large as the one that was measured (80 % power).
     """
     compared = other.comparison
-    have = min(first.statistics.n, other.statistics.n)
     tests = max(compared.comparisons, 1)
     test = report.question.test
-    enough = next(
-        n
-        for n in range(2, _MOST_RUNS + 1)
-        if least_p(test, n, n) * tests < compared.level or n == _MOST_RUNS
-    )
-    spreads = [of.statistics.coefficient_of_variation for of in (first, other)]
-    spreads = [spread for spread in spreads if spread]
+
+    enough = 2
+    while (
+        enough < _MOST_RUNS and least_p(test, enough, enough) * tests >= compared.level
+    ):
+        enough += 1
+
+    spread = spread_at_hand([first, other])
     ratio = compared.ratio
-    if spreads and ratio is not None and ratio != 1:
+    if spread is not None and ratio is not None and ratio != 1:
         gap = max(ratio, 1 / ratio) - 1
-        probable = runs_to_detect(max(spreads), gap)
+        probable = runs_to_detect(spread, gap)
         if probable is None or probable > _MOST_RUNS:
             return None
+
         enough = max(enough, probable)
 
+    # The estimate was too low if that many runs are there already.
+    have = min(first.statistics.n, other.statistics.n)
     if have < enough:
         return enough
 
@@ -345,24 +377,30 @@ def _more_runs(
     seeds = [report.runs[run].facts["seed"] for run in members]
     if not all(isinstance(seed, int) for seed in seeds):
         return ""
-    have = min(len(first.members), len(other.members))
-    new = range(max(seeds) + 1, max(seeds) + 1 + needed - have)
+
     lines = []
     for group in (first, other):
         run = report.runs[group.members[-1]]
         shards = run.facts["shard_dir"]
         config = run.path / GIN_GIVEN_FILE
+
         if not shards or not config.is_file():
             return ""
+
+        # A folder of runs gets more of them; next to a single run, folders are named
+        # after it.
+        folder = f"{shlex.quote(str(run.path))}-seed_$seed"
         if len(group.members) > 1:
             folder = f"{shlex.quote(str(run.path.parent))}/seed_$seed"
-        else:
-            folder = f"{shlex.quote(str(run.path))}-seed_$seed"
 
         file_flags = shlex.join(["--gin_file", str(config), "--shard_dir", str(shards)])
         lines.append(
             f"{own_command()} train {file_flags} --run_dir {folder} --seed $seed"
         )
+
+    have = min(len(first.members), len(other.members))
+    unused = max(seeds) + 1
+    new = range(unused, unused + needed - have)
 
     return f"for seed in {' '.join(map(str, new))}; do {'; '.join(lines)}; done"
 
@@ -407,9 +445,10 @@ def _machine(run: RunAnalysis) -> str:
     if described:
         return described
 
+    parts = []
     system = run.facts["system"]
-    names = system.get("gpus") or []
-    parts = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
+    if system.get("gpus"):
+        parts.append(with_counts(system["gpus"]))
     if system.get("processor"):
         parts.append(f"{system['processor']}, {system.get('cores') or '?'} cores")
     if not parts and run.facts["platform"]:
@@ -423,18 +462,17 @@ def _corpus(run: RunAnalysis) -> str:
 
     Runs of other programs name no folder; their sizes are shown if they are known.
     """
-    text = ""
+    sizes = ""
     if isinstance(run.facts["train_samples"], int):
-        text = f"{run.facts['train_samples']} utterances"
+        sizes = f"{run.facts['train_samples']} utterances"
         if isinstance(run.facts["eval_samples"], int):
-            text += f", {run.facts['eval_samples']} to validate"
+            sizes += f", {run.facts['eval_samples']} to validate"
 
-    shards = run.facts["shard_dir"]
-    if not shards:
-        return text
     # The whole path would name this machine's folders.
-    name = "/".join(Path(str(shards)).parts[-2:]).lstrip("/")
-    return f"{name}: {text}" if text else name
+    shards = Path(str(run.facts["shard_dir"] or ""))
+    name = "/".join(shards.parts[-2:]).lstrip("/")
+
+    return ": ".join(filter(None, (name, sizes)))
 
 
 def _dates(runs: Sequence[RunAnalysis]) -> str:
@@ -445,10 +483,12 @@ def _dates(runs: Sequence[RunAnalysis]) -> str:
     moments = [run.facts["began_ms"] for run in runs]
     moments = sorted(moment for moment in moments if moment and moment > _EARLIEST_MS)
     days = dict.fromkeys(map(_day, [*moments[:1], *moments[-1:]]))
+
     return " to ".join(days)
 
 
 def _day(moment_ms: float) -> str:
+    """Returns the day of a wall clock in UTC, such as "7 March 2026"."""
     day = datetime.fromtimestamp(moment_ms / 1000, tz=timezone.utc)
     return f"{day.day} {day:%B %Y}"
 
@@ -471,7 +511,15 @@ class Summary:
 
 
 def summary(report: Report, results: Results) -> Summary:
-    """Returns the answer of a report, with a row for each target and group of runs."""
+    """Returns the answer of a report, with a row for each target and group of runs.
+
+    Without results, as the report has no targets, the rows are the groups, with the
+    best evaluation and the time of training.
+
+    Args:
+        report: the runs.
+        results: of `group_results`.
+    """
     answer = verdict(report, results)
     if results:
         columns = _time_columns(report, results)
@@ -490,6 +538,7 @@ def summary(report: Report, results: Results) -> Summary:
 
     notes = [note for note in (answer.why, f"{about}.", rule) if note]
     table = table_of(answer.text, columns, rows, notes, name="summary", colours=colours)
+
     return Summary(answer, about, rule, replace(table, command=answer.command))
 
 
@@ -501,11 +550,15 @@ def _spread_note(results: Results) -> str:
     """
     if _have_intervals(results):
         return "Interval: 95 % confidence interval of the median over seeds."
+
     return "Interval: from the fastest to the slowest run."
 
 
 def _have_intervals(results: Results) -> bool:
-    """Returns whether all groups have enough runs for an interval of their median."""
+    """Returns whether all groups have enough runs for an interval of their median.
+
+    A group of which no run has reached the target needs none.
+    """
     statistics = [of.statistics for row in results for of in row]
     return all(of.interval_s is not None or not of.reached for of in statistics)
 
@@ -520,9 +573,10 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
     unit = time_unit(report)
 
     def time(result: GroupResult) -> str:
-        of = result.statistics
-        if of.median_s is not None:
-            return unit.number(of.median_s)
+        median_s = result.statistics.median_s
+        if median_s is not None:
+            return unit.number(median_s)
+
         longest_s = max(report.runs[run].wall_s for run in result.members)
         return f"> {unit.number(longest_s)}"
 
@@ -530,6 +584,7 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
         times = [bracket.read_s for bracket in result.brackets if not bracket.censored]
         if not times:
             return NEVER
+
         if intervals:
             ends = result.statistics.interval_s
         elif len(times) == 1:
@@ -541,7 +596,10 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
 
     def runs(result: GroupResult) -> str:
         of = result.statistics
-        return str(of.n) if of.reached == of.n else f"{of.reached} of {of.n}"
+        if of.reached == of.n:
+            return str(of.n)
+
+        return f"{of.reached} of {of.n}"
 
     columns: list[Column[GroupResult]] = [
         Column("Group", "group", "group"),
@@ -554,6 +612,7 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
     ]
     if len(results) > 1:
         columns.insert(1, Column("to", "", "label"))
+
     prices = {id(result): _price(report, result) for row in results for result in row}
     if any(price is not None for price in prices.values()):
         columns.append(
@@ -564,16 +623,16 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
 
 
 def _price(report: Report, result: GroupResult) -> float | None:
-    """Returns the median dollars of a group's runs to the target, or None if unknown."""
-    target = report.targets.index(result.target)
-    prices = []
-    for index in result.members:
-        charges = report.runs[index].charges
-        charge = None if charges is None else charges.targets[target]
-        if charge is not None and charge.cost.usd is not None:
-            prices.append(charge.cost.usd)
+    """Returns the median dollars of a group's runs to the target, or None if unknown.
 
-    return median(prices) if prices else None
+    A run whose machine has no price is left out, and so is one that never met the
+    target.
+    """
+    target = report.targets.index(result.target)
+    usd = at(f"charges.targets.{target}.cost.usd")
+    prices = [usd(report.runs[index]) for index in result.members]
+
+    return median_of([price for price in prices if price is not None])
 
 
 def _untimed_columns(report: Report) -> list[Column[tuple[str, list[int]]]]:
@@ -583,20 +642,22 @@ def _untimed_columns(report: Report) -> list[Column[tuple[str, list[int]]]]:
     counts.
     """
     metric = _common_metric(report)
+    kind = metric_named(metric, report.metrics)
     unit = time_unit(report)
 
     def best(row: tuple[str, list[int]]) -> float | None:
         values = [report.runs[run].value_at_best(metric) for run in row[1]]
-        return metric_named(metric, report.metrics).best(
-            [v for v in values if v is not None]
-        )
+        return kind.best([value for value in values if value is not None])
 
     def longest(row: tuple[str, list[int]]) -> float:
         return max(report.runs[run].wall_s for run in row[1])
 
-    rate = metric_named(metric, report.metrics).rate
-    heading = f"best\n{metric_label(metric, report.metrics)}" + (" %" if rate else "")
-    text = percent if rate else "{:.3g}".format
+    heading = f"best\n{metric_label(metric, report.metrics)}"
+    text = "{:.3g}".format
+    if kind.rate:
+        heading += " %"
+        text = percent
+
     return [
         Column("Group", "group", "0"),
         Column("runs", "runs", lambda row: len(row[1])),

@@ -1,8 +1,15 @@
-"""Writes the report on runs: as text, and as tables, figures and a page in a folder."""
+"""Writes the report on runs: as text, and as tables, figures and a page in a folder.
+
+This is where a report ends. `report` is what ``tfasr report`` calls: it asks a
+`tfasr.reports.numbers.Question`, reads the runs (`tfasr.reports.groups`), and writes the
+tables that `_tables` puts in order. `compare` gives the same numbers to notebooks and
+programs. Figures and the page are imported late, as they are slow to load and text
+does without them.
+"""
 
 import dataclasses
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -81,14 +88,17 @@ if TYPE_CHECKING:
     from tfasr.display.vega import Drawing
     from tfasr.reports.page import Section
 
+# Formats for a training-time card, in addition to those of tables.
 CARD = "card"
 CARD_JSON = "card_json"
+# The error rates on a card.
 _RATES = ("wer", "cer")
 
 
 def card(report: Report) -> dict[str, Any]:
-    """Returns a training-time card, see `docs/card.schema.json`: runs grouped by
-    configuration.
+    """Returns a training-time card: what training took, for a model's documentation.
+
+    Runs are grouped by configuration. ``docs/card.schema.json`` describes it.
     """
     return {
         "card": 1,
@@ -106,20 +116,26 @@ def card(report: Report) -> dict[str, Any]:
 def _run(report: Report, index: int) -> dict[str, Any]:
     """Returns a run's part of a card; unknown values are None."""
     run = report.runs[index]
-    targets = [
-        {
-            "seconds": {
-                p.name: of.result.by_policy_s.get(p.name)
-                for p in report.question.beside
-            },
-            "bracket_s": [of.result.bracket.last_miss_s, of.result.bracket.first_hit_s],
-            **{
-                name: at(f"charge.cost.{name}")(of) for name in ("usd", "kwh", "kwh_is")
-            },
-        }
-        for of in at_targets(report, index)
-    ]
+    clocks = report.question.beside
+    targets = []
+
+    for place in at_targets(report, index):
+        by_policy_s = place.result.by_policy_s
+        bracket = place.result.bracket
+        targets.append(
+            {
+                "seconds": {
+                    clock.name: by_policy_s.get(clock.name) for clock in clocks
+                },
+                "bracket_s": [bracket.last_miss_s, bracket.first_hit_s],
+                "usd": at("charge.cost.usd")(place),
+                "kwh": at("charge.cost.kwh")(place),
+                "kwh_is": at("charge.cost.kwh_is")(place),
+            }
+        )
+
     device = ("processor", "cores", "gpus", "packages")
+
     return {
         "name": run.name,
         "seed": run.facts["seed"],
@@ -154,8 +170,10 @@ def _best_rates(run: RunAnalysis) -> dict[str, dict[str, Any] | None]:
     for name in _RATES:
         value = run.value_at_best(name)
         if scored is not None:
-            interval = at(f"{name}_interval")(scored)
-            rates[name] = {"value": at(f"counts.{name}")(scored), "interval": interval}
+            rates[name] = {
+                "value": at(f"counts.{name}")(scored),
+                "interval": at(f"{name}_interval")(scored),
+            }
         elif value is not None:
             rates[name] = {"value": value, "interval": None}
         else:
@@ -165,85 +183,103 @@ def _best_rates(run: RunAnalysis) -> dict[str, dict[str, Any] | None]:
 
 
 def card_to_markdown(values: dict[str, Any], metrics: Metrics) -> str:
-    """Returns a report's card as Markdown; ``metrics`` are the report's."""
+    """Returns a card as Markdown: a table for each group of runs.
+
+    Args:
+        values: of `card`.
+        metrics: the report's, which name the targets.
+    """
     lines = ["# Training-time card", ""]
     for group in values["groups"]:
-        runs = group["runs"]
-        device = runs[0]["device"]
-        machine = ", ".join(
-            [*(device["gpus"] or ()), f"{device['processor'] or 'n/a'}"]
-        )
-        packages = device["packages"] or {}
-        software = ", ".join(f"{name} {packages[name]}" for name in ("tfasr", "tensorflow", "keras")
-                             if name in packages)  # fmt: skip
-        seeds = ", ".join(str(run["seed"]) for run in runs)
         lines += [
             f"## {markdown_text(group['name'])}",
             "",
             "| what | value |",
             "|---|---|",
         ]
-        rows = {
-            "device": f"{machine}, {device['cores'] or 'n/a'} cores",
-            "software": software or "n/a",
-            "runs, seeds": f"{len(runs)}: {seeds}",
-        }
-        lines += [f"| {what} | {markdown_text(text)} |" for what, text in rows.items()]
-        for name in _RATES:
-            rates = [rate for run in runs if (rate := run["error_rates"][name])]
-            lines += [
-                f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"
-            ]
+        for what, value in _card_rows(group["runs"], values["targets"], metrics):
+            lines.append(f"| {what} | {value} |")
 
-        for number, target in enumerate(values["targets"]):
-            label = target_label(target["metric"], target["value"], metrics)
-            reached = markdown_text(label)
-            of_runs = [run["targets"][number] for run in runs]
-            for policy in of_runs[0]["seconds"]:
-                label = f"seconds to {reached}, {markdown_text(policy)}"
-                lines.append(
-                    f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |"
-                )
-
-            for unit in ("usd", "kwh"):
-                label = f"{unit} to {reached}"
-                lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
-
-        shares = [run["machine_share"] for run in runs]
-        lines.append(
-            f"| of the processors that steps wanted, % | {_percents(shares)} |"
-        )
         lines.append("")
 
-    lines += ["NA: unknown, or never reached.", *map(markdown_text, values["notes"])]
+    lines.append("NA: unknown, or never reached.")
+    lines += map(markdown_text, values["notes"])
+
     return "\n".join(lines) + "\n"
 
 
-def _rates(rates: list[dict[str, Any]]) -> str:
+def _card_rows(
+    runs: Sequence[dict[str, Any]], targets: Sequence[dict[str, Any]], metrics: Metrics
+) -> Iterator[tuple[str, str]]:
+    """Yields what a card shows of a group, and its values of all runs, as Markdown.
+
+    The device is that of the first run.
+    """
+    device = runs[0]["device"]
+    machine = [*(device["gpus"] or ()), str(device["processor"] or "n/a")]
+    cores = device["cores"] or "n/a"
+    yield "device", markdown_text(f"{', '.join(machine)}, {cores} cores")
+
+    packages = device["packages"] or {}
+    software = [
+        f"{name} {packages[name]}"
+        for name in ("tfasr", "tensorflow", "keras")
+        if name in packages
+    ]
+    yield "software", markdown_text(", ".join(software) or "n/a")
+
+    seeds = ", ".join(str(run["seed"]) for run in runs)
+    yield "runs, seeds", markdown_text(f"{len(runs)}: {seeds}")
+
+    for name in _RATES:
+        rates = [run["error_rates"][name] for run in runs]
+        what = f"best {name.upper()} % of each run, 95 % interval"
+        yield what, _rates([rate for rate in rates if rate])
+
+    for place, target in enumerate(targets):
+        label = target_label(target["metric"], target["value"], metrics)
+        reached = markdown_text(label)
+        of_runs = [run["targets"][place] for run in runs]
+
+        for policy in of_runs[0]["seconds"]:
+            seconds = [of_run["seconds"][policy] for of_run in of_runs]
+            yield f"seconds to {reached}, {markdown_text(policy)}", _numbers(seconds)
+
+        for unit in ("usd", "kwh"):
+            yield f"{unit} to {reached}", _numbers([of_run[unit] for of_run in of_runs])
+
+    shares = [run["machine_share"] for run in runs]
+    texts = [_or_na(share, "{:.0f}", scale=100) for share in shares]
+    yield "of the processors that steps wanted, %", ", ".join(texts)
+
+
+def _rates(rates: Sequence[dict[str, Any]]) -> str:
+    """Formats error rates in percent, each with its interval if that is known."""
     texts = []
     for rate in rates:
-        interval = rate["interval"]
-        if interval:
-            ends = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-        else:
-            ends = ""
+        text = f"{100 * rate['value']:.1f}"
+        if rate["interval"]:
+            low, high = rate["interval"]
+            text += f" ({100 * low:.1f} to {100 * high:.1f})"
 
-        texts.append(f"{100 * rate['value']:.1f}{ends}")
+        texts.append(text)
 
     return ", ".join(texts) or "NA"
 
 
-def _percents(shares: list[float | None]) -> str:
-    return ", ".join(
-        "NA" if share is None else f"{100 * share:.0f}" for share in shares
-    )
+def _or_na(value: float | None, text: str, scale: float = 1) -> str:
+    """Formats a value, times a factor; "NA" for a missing one."""
+    if value is None:
+        return "NA"
+
+    return text.format(scale * value)
 
 
-def _numbers(values: list[float | None]) -> str:
-    numbers = [value for value in values if value is not None]
-    texts = ", ".join("NA" if value is None else f"{value:.4g}" for value in values)
-    if len(numbers) == len(values) > 1:
-        return f"{texts}; median {median(numbers):.4g}"
+def _numbers(values: Sequence[float | None]) -> str:
+    """Formats the values of runs, with their median if several are known, and all."""
+    texts = ", ".join(_or_na(value, "{:.4g}") for value in values)
+    if len(values) > 1 and None not in values:
+        return f"{texts}; median {median(values):.4g}"
 
     return texts
 
@@ -274,10 +310,10 @@ class Comparison:
     def groups(self) -> dict[str, list[str]]:
         """The names of the runs of each group, the first group first."""
         runs = self.report.runs
-        members = group_members(self.report.runs)
+
         return {
             group: [runs[run].name for run in indices]
-            for group, indices in members.items()
+            for group, indices in group_members(runs).items()
         }
 
     def result(self, group: str, **target: float) -> GroupResult:
@@ -287,31 +323,33 @@ class Comparison:
             ValueError: if there is no such group, or the runs were not compared at that
                 target.
         """
-        wanted = [*target.items()]
+        wanted = list(target.items())
         for of_target in self.results:
             for result in of_target:
                 if result.group == group and wanted == [result.target]:
                     return result
 
         raise ValueError(
-            f"A result must be of one of the groups {list(self.groups)} and one of the targets "
-            f"{self.targets}. Received: {group!r}, {target}."
+            f"A result must be of one of the groups {list(self.groups)} and one of the "
+            f"targets {self.targets}. Received: {group!r}, {target}."
         )
 
     @property
     def findings(self) -> list[str]:
-        """A sentence for each target and each group but the first: which is faster, and
-        why.
+        """A sentence for each target and each group but the first.
+
+        It says which of the two is faster, how sure that is, and why.
         """
         return [finding(row[0], other) for row in self.results for other in row[1:]]
 
     @property
     def tables(self) -> list[Table]:
+        """The tables of the report: of all runs, of groups, of factors, of intervals."""
         first, *others = tables(self.report)
-        more = group_tables(self.report, self.results) + factor_tables(
-            self.report, self.results
-        )
-        return [first, *more, *others]
+        groups = group_tables(self.report, self.results)
+        factors = factor_tables(self.report, self.results)
+
+        return [first, *groups, *factors, *others]
 
     def to_dataframe(self) -> "pd.DataFrame":
         """Returns a row for each run and target: times in seconds, rates as fractions.
@@ -320,14 +358,15 @@ class Comparison:
         are missing. Raises `UsageError` if pandas is not installed.
         """
         report = self.report
-        rows = []
         of_target = accuracy_columns(report)
         of_run = [*time_columns(report), *throughput_columns(report)]
+        rows = []
+
         for index, run in enumerate(report.runs):
-            of_targets = [
-                values_of(of_target, place) for place in at_targets(report, index)
-            ]
             about = values_of(of_run, run)
+            places = at_targets(report, index)
+            of_targets = [values_of(of_target, place) for place in places]
+            # Without targets a run still has a row.
             rows += [row | about for row in of_targets or [{}]]
 
         return dataframe(rows, ["run", "group"])
@@ -340,46 +379,51 @@ class Comparison:
             for of_target in self.results
             for result in of_target
         ]
+
         return dataframe(rows, ["group"])
 
     def __repr__(self) -> str:
-        findings = [*self.findings, ""] if self.findings else []
-        return "\n".join([*findings, to_text(self.tables)]).rstrip("\n")
+        findings = "".join(f"{sentence}\n" for sentence in self.findings)
+        if findings:
+            findings += "\n"
+
+        return f"{findings}{to_text(self.tables)}".rstrip("\n")
 
     def _repr_markdown_(self) -> str:
         findings = "".join(f"- {sentence}\n" for sentence in self.findings)
         return f"{findings}\n{to_markdown(self.tables)}"
 
     def plot(self, metric: str = "") -> "Drawing":
-        """Draws a metric over time, by default that of the first target; notebooks show
-        the result.
+        """Draws a metric over time, by default that of the first target.
 
-        Raises UsageError if no evaluation has the metric.
+        Notebooks show the result. Raises `UsageError` if no evaluation has the metric.
         """
         # Imported here: drawing is slow to load, and text does without.
         from tfasr.display.vega import Drawing
         from tfasr.reports.figures.curves import error_rate_chart
 
-        evaluated = list(
-            dict.fromkeys(name for run in self.report.runs for name in run.curves)
+        evaluated = dict.fromkeys(
+            name for run in self.report.runs for name in run.curves
         )
-        return Drawing(
-            error_rate_chart(self.report, to_plot(metric, self.targets, evaluated))
-        )
+        plotted = to_plot(metric, self.targets, list(evaluated))
+
+        return Drawing(error_rate_chart(self.report, plotted))
 
     def _repr_html_(self) -> str:
+        # Notebooks align cells right, unless told otherwise.
+        align_left = ' style="text-align:left"'
+        shown = []
         findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
-        align_left = ' style="text-align:left"'  # notebooks align cells right
+
         if findings:
-            shown = [f"<p{align_left}>Findings</p><ul{align_left}>{findings}</ul>"]
-        else:
-            shown = []
+            shown.append(f"<p{align_left}>Findings</p><ul{align_left}>{findings}</ul>")
 
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
 
-        rule = self.tables[0].notes[0]  # explains what "never" in the tables means
+        # The first note explains what "never" in the tables means.
+        rule = self.tables[0].notes[0]
         return f"{''.join(shown)}<p{align_left}>{escape(rule)}</p>"
 
 
@@ -414,13 +458,17 @@ def compare(
         UsageError: if there is no run, a path contains none, a target is wrong, there
             is no such policy or test, or the window is less than 1.
     """
-    first = [runs] if isinstance(runs, str | Path | Run) else list(runs)
-    sources = [*first, *others]
-    report = load_report(sources, ask(targets, policy, window, force=force, test=test))
+    if isinstance(runs, str | Path | Run):
+        runs = [runs]
+
+    question = ask(targets, policy, window, force=force, test=test)
+    report = load_report([*runs, *others], question)
+
     return Comparison(report, group_results(report))
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    """Writes each table as a CSV, and as a LaTeX file that a document can include."""
     for name, table in zip(table_names(tables), tables, strict=True):
         write_whole(folder / f"{name}.csv", table_to_csv(table))
         write_whole(folder / f"{name}.tex", PREAMBLE + table_to_latex(table, name))
@@ -431,10 +479,13 @@ def to_json(report: Report) -> str:
 
     Without targets there is one object for each run.
     """
-    objects = []
     of_target = accuracy_columns(report)
-    charges = charges_json(report)
     of_run = [*time_columns(report), *throughput_columns(report)]
+    charges = charges_json(report)
+    # What a run has in place of a target's values.
+    untimed = dict.fromkeys(("metric", "target", "time_to_accuracy_s", "epoch"))
+
+    objects = []
     for index, run in enumerate(report.runs):
         about = {
             **_times(run.intervals_s),
@@ -446,47 +497,55 @@ def to_json(report: Report) -> str:
             "differs_from_first": report.differences[index],
             "notes": run.notes,
         }
-        places = at_targets(report, index)
         rows = [
             _result(place, values_of(of_target, place)) | charges(place)
-            for place in places
+            for place in at_targets(report, index)
         ]
-        empty = {
-            "metric": None,
-            "target": None,
-            "time_to_accuracy_s": None,
-            "epoch": None,
-        }
-        objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
+        objects += [{"run": run.name} | row | about for row in rows or [untimed]]
 
     return to_json_text(objects)
 
 
 def groups_to_json(report: Report, results: Results) -> str:
-    """Returns an object for each group of runs and target, with lists over the group's
-    ``runs``.
+    """Returns JSON with an object for each target and group of runs.
+
+    Lists within it have an item for each of the group's ``runs``.
     """
     charges = charges_json(report)
     objects = [
         _group(report, result, charges) for of_target in results for result in of_target
     ]
+
     return to_json_text(objects)
 
 
 # Columns of tables that JSON has under another name or within another object.
-_TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
-_TIMES |= {f"{name}_s" for name in INTERVALS}
-_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_by_rule"}
-_AGAINST_FIRST |= {"p_value", "p_adjusted"}
-_INTERVAL = {"median_95_low_s", "median_95_high_s"}
+_TIMES = {
+    "run",
+    "group",
+    "wall_s",
+    "training_total_s",
+    "evaluation_total_s",
+    *(f"{name}_s" for name in INTERVALS),
+}
+_IN_GROUPS = {
+    "ratio_to_first",
+    "ratio_95_low",
+    "ratio_95_high",
+    "ratio_by_rule",
+    "p_value",
+    "p_adjusted",
+    "median_95_low_s",
+    "median_95_high_s",
+}
 
 
 def _others(
     columns: Sequence[Column[Row]], row: Row, stated: Container[str]
 ) -> dict[str, Any]:
-    return {
-        name: v for name, v in values_of(columns, row).items() if name not in stated
-    }
+    """Returns a row's values by name, without those that are stated elsewhere."""
+    values = values_of(columns, row)
+    return {name: value for name, value in values.items() if name not in stated}
 
 
 def _group(
@@ -494,15 +553,21 @@ def _group(
     result: GroupResult,
     charges: Callable[[RunAtTarget], dict[str, Any]],
 ) -> dict[str, Any]:
+    """Returns a group's result for programs: its runs, statistics, test and factors."""
     target = report.targets.index(result.target)
-    ttas = [report.runs[run].results[target].tta for run in result.members]
+    places = [RunAtTarget(report, run, target) for run in result.members]
+    brackets = result.brackets
+
     comparison = result.comparison
-    product = result.decomposition
     against_first = None
     if comparison is not None:
-        derived = ("sooner", "verdict")
         against_first = dataclasses.asdict(comparison)
-        against_first |= {name: getattr(comparison, name) for name in derived}
+        against_first["sooner"] = comparison.sooner
+        against_first["verdict"] = comparison.verdict
+
+    factors = None
+    if result.decomposition is not None:
+        factors = dataclasses.asdict(result.decomposition)
 
     record = {
         "group": result.group,
@@ -510,50 +575,61 @@ def _group(
         "window": report.window,
         "metric": result.target[0],
         "target": result.target[1],
-        "runs": [report.runs[run].name for run in result.members],
-        "time_to_accuracy_s": [tta.seconds for tta in ttas],
-        "epoch": [tta.epoch for tta in ttas],
-        "bracket": [
-            [bracket.last_miss_s, bracket.first_hit_s] for bracket in result.brackets
-        ],
-        "interpolated_s": [bracket.interpolated_s for bracket in result.brackets],
+        "runs": [place.run.name for place in places],
+        "time_to_accuracy_s": [place.result.tta.seconds for place in places],
+        "epoch": [place.result.tta.epoch for place in places],
+        "bracket": [[ends.last_miss_s, ends.first_hit_s] for ends in brackets],
+        "interpolated_s": [bracket.interpolated_s for bracket in brackets],
         **dataclasses.asdict(result.statistics),
         "against_first": against_first,
-        "factors": None if product is None else dataclasses.asdict(product),
-        "charges": [
-            charges(RunAtTarget(report, run, target)) for run in result.members
-        ],
+        "factors": factors,
+        "charges": [charges(place) for place in places],
     }
-    stated = record.keys() | _AGAINST_FIRST | _INTERVAL
+    stated = record.keys() | _IN_GROUPS
+
     return record | _others(group_columns(report), result, stated)
 
 
 def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns a run's time to a target for programs.
+
+    ``values`` has the values of `accuracy_columns` and is used up: what it still holds
+    stands between the bracket and the seconds by interval.
+    """
     for elsewhere in ("run", "group", "comparison_refused", "epochs"):
         del values[elsewhere]
-    first = (
-        "metric",
-        "target",
-        "policy",
-        "window",
-        "time_to_accuracy_s",
-        "epoch",
-        "value",
-    )
-    until_s = at.result.until_s
+
+    first = {
+        name: values.pop(name)
+        for name in (
+            "metric",
+            "target",
+            "policy",
+            "window",
+            "time_to_accuracy_s",
+            "epoch",
+            "value",
+        )
+    }
+    until_target = None
+    if at.result.until_s is not None:
+        until_target = _times(at.result.until_s)
+
     return {
-        **{name: values.pop(name) for name in first},
+        **first,
         "relative": values.pop("relative_to_first"),
         "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
         **values,
-        "until_target": None if until_s is None else _times(until_s),
+        "until_target": until_target,
     }
 
 
 def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
+    """Returns sums of a run's seconds by interval, and the seconds themselves.
+
+    Sums are rounded to microseconds, the clock's resolution.
+    """
     return {
-        # Microseconds are the clock's resolution; smaller differences are rounding of
-        # sums.
         "train_s": round(train_s(intervals_s), 6),
         "eval_s": round(eval_s(intervals_s), 6),
         "wall_s": round(math.fsum(intervals_s.values()), 6),
@@ -562,12 +638,21 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
-_OWN = ("--out", "report of tfasr")  # for messages on a folder that holds other files
+# For messages on a folder that holds other files.
+_OWN = ("--out", "report of tfasr")
 # Files of every report, and of reports on errors; those of tables and figures are added
 # later.
 _FILES = (
-    *("report.html", "report.json", "report.md", "groups.json", "card.md", "card.json"),
-    *("errors.txt", "errors.md", "errors.json", "errors.csv"),
+    "report.html",
+    "report.json",
+    "report.md",
+    "groups.json",
+    "card.md",
+    "card.json",
+    "errors.txt",
+    "errors.md",
+    "errors.json",
+    "errors.csv",
 )
 
 
@@ -633,18 +718,33 @@ def report(
     cards = output_format in (CARD, CARD_JSON)
     if not cards:
         check_format(output_format)
-    # Before errors_text writes there.
-    owned = out is not None and holds_report(Path(out))
+
+    # Looked at before anything is written there.
+    owned = False
     if out is not None:
+        owned = holds_report(Path(out))
         check_owned(Path(out), *_OWN, _FILES, owned=owned)
-    source = None if beside is None else published(beside)
-    full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
-    policies = POLICIES.values() if full or out is not None else ()
-    use = source is not None and any(
-        table.kind == "use" for table in source.tables.values()
+
+    source = None
+    use = False
+    if beside is not None:
+        source = published(beside)
+        use = any(table.kind == "use" for table in source.tables.values())
+
+    policies = ()
+    full = cards or policy is not None or output_format in ("latex", "csv")
+    if full or out is not None:
+        policies = POLICIES.values()
+
+    question = ask(
+        targets,
+        policy or PAPER,
+        window,
+        beside=policies,
+        over_time=out is not None,
+        force=force,
+        utilisation=use,
     )
-    options = {"over_time": out is not None, "force": force, "utilisation": use}
-    question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
         from tfasr.reports.errors import TextRule, errors_text, is_hypotheses
@@ -654,7 +754,8 @@ def report(
         if not logs:
             wrong, section = errors_text(run_dirs, [], worst, output_format, out, rule)
             if out is not None:
-                from tfasr.reports.page import write_document  # drawing is slow to load
+                # Imported here: drawing is slow to load.
+                from tfasr.reports.page import write_document
 
                 write_document(Path(out) / "report.html", "Errors", [section])
 
@@ -662,9 +763,13 @@ def report(
 
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
+
+    # Comparing groups takes long for many runs, and some formats show none of it.
+    results = []
     by_run = cards or (output_format == JSON and policy is None)
-    grouped = out is not None or not (errors or by_run)
-    results = group_results(analysed) if grouped else []
+    if out is not None or not (errors or by_run):
+        results = group_results(analysed)
+
     wrong = ""
     appendix = ""
     if errors:
@@ -678,6 +783,7 @@ def report(
 
     if errors:
         return wrong
+
     if cards:
         values = card(analysed)
         if output_format == CARD_JSON:
@@ -688,6 +794,7 @@ def report(
     if output_format == JSON:
         if policy is None:
             return to_json(analysed)
+
         return groups_to_json(analysed, results)
 
     return WRITERS.call(output_format, _tables(analysed, results, full, power, source))
@@ -707,6 +814,7 @@ _SECTIONS = {
     "Machines and evaluations": ("systems", "epochs", "evaluation", "utilisation"),
     "Curves of errors, loss and speed": ("",),
 }
+# Titles of sections in the page's list of contents, if the whole one is too long.
 _SHORT = {
     "How sure the comparison is": "How sure",
     "Why one takes longer": "Why",
@@ -722,7 +830,14 @@ def _sections(
     charts: Sequence["Chart"],
     left_out: Sequence[str],
 ) -> list["Section"]:
-    """Returns the page's folded parts: each with its tables, its figures or both."""
+    """Returns the page's folded parts: each with its tables, its figures or both.
+
+    Args:
+        report: the runs, for their colours.
+        shown: the tables.
+        charts: the figures.
+        left_out: why other figures are missing, for the last section.
+    """
     from tfasr.reports.page import Section
 
     tables: dict[str, list[Table]] = {}
@@ -733,25 +848,26 @@ def _sections(
     for chart in charts:
         figures.setdefault(_section_of(chart.name), []).append(chart)
 
-    sections = []
-    last = list(_SECTIONS)[-1]
-    for title in _SECTIONS:
-        notes = left_out if title == last else ()
-        if title in tables or title in figures or notes:
-            section = Section(
-                title,
-                _SHORT.get(title, ""),
-                tables=tables.get(title, ()),
-                of_runs=colours(report),
-                charts=figures.get(title, ()),
-                notes=notes,
-            )
-            sections.append(section)
+    notes = {}
+    if left_out:
+        notes[list(_SECTIONS)[-1]] = left_out
 
-    return sections
+    return [
+        Section(
+            title,
+            _SHORT.get(title, ""),
+            tables=tables.get(title, ()),
+            of_runs=colours(report),
+            charts=figures.get(title, ()),
+            notes=notes.get(title, ()),
+        )
+        for title in _SECTIONS
+        if title in tables or title in figures or title in notes
+    ]
 
 
 def _section_of(name: str) -> str:
+    """Returns the section of the table or figure with a file name."""
     return next(title for title, starts in _SECTIONS.items() if name.startswith(starts))
 
 
@@ -762,18 +878,33 @@ def _tables(
     power: bool,
     source: PublishedSource | None,
 ) -> list[Table]:
+    """Returns the report's tables in the order of all formats.
+
+    Args:
+        report: the runs.
+        results: of `group_results`.
+        full: whether to include all clock policies and the paper's tables.
+        power: whether to say how many runs would show a gap of 10 %.
+        source: whose published results to add; None for none.
+    """
     first, *others = tables(report)
-    return [
+    shown = [
         summary(report, results).table,
         first,
         *group_tables(report, results, power=power),
         *factor_tables(report, results),
         *cost_tables(report),
         *worker_tables(report),
-        *([*policy_tables(report), *paper_tables(report, results)] if full else []),
-        *others,
-        *([] if source is None else published_tables(report, source)),
     ]
+    if full:
+        shown += policy_tables(report)
+        shown += paper_tables(report, results)
+
+    shown += others
+    if source is not None:
+        shown += published_tables(report, source)
+
+    return shown
 
 
 def _write(
@@ -785,6 +916,16 @@ def _write(
     *,
     owned: bool,
 ) -> None:
+    """Writes a report's files into a folder: page, tables, figures, JSON, card.
+
+    Args:
+        report: the runs.
+        results: of `group_results`.
+        out: the folder.
+        shown: all tables, the summary first.
+        appendix: the report on errors as HTML; "" for none.
+        owned: whether an earlier report wrote the files in the folder.
+    """
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.figures.registry import report_charts
     from tfasr.reports.page import (
@@ -799,15 +940,18 @@ def _write(
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
     check_owned(out, *_OWN, names, owned=owned)
-    details = shown[1:]
+
+    # The summary and one curve are on the first screen, all else is folded below it.
     curve = first_chart(results, charts, report.metrics)
     others = [chart for chart in charts if chart is not curve]
-    sections = _sections(report, details, others, left_out)
+    sections = _sections(report, shown[1:], others, left_out)
+
     if appendix:
         sections.append(Section("Errors", html=appendix))
 
     sections += comparability_section(report)
     sections += configuration_section(report)
+
     with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))
@@ -824,7 +968,14 @@ def _write(
 def first_chart(
     results: Results, charts: Sequence["Chart"], metrics: Metrics
 ) -> "Chart | None":
-    """Returns the chart of the metric that the verdict is about, or the first of all."""
+    """Returns the chart of the metric that the verdict is about, or the first of all.
+
+    None if there is no chart.
+    """
     target = headline_target(results, metrics)
-    of_target = (chart for chart in charts if target and chart.name == target[0])
-    return next(of_target, charts[0] if charts else None)
+    if target is not None:
+        for chart in charts:
+            if chart.name == target[0]:
+                return chart
+
+    return next(iter(charts), None)

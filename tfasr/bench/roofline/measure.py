@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
+from tfasr.bench.devices import plural
 from tfasr.bench.modules import (
     ModuleSeconds,
     Replicas,
@@ -44,15 +45,22 @@ from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 
-SWEEP_PRECISIONS = ("float32", "float64")  # of the intensity sweep's elements
+# The precisions of the intensity sweep's elements.
+SWEEP_PRECISIONS = ("float32", "float64")
 # Precisions of the ceilings.
 COMPARED = ("float64", "float32", "mixed_bfloat16", "mixed_float16")
-PRECISION = "float32"  # Keras's dtype policy of the models
-ROUNDS = 5  # how often each module is measured
-CEILING_S = 1.0  # seconds to measure each ceiling
-PROFILED_STEPS = 3  # steps under the framework's profiler
-SPOTTER_BATCH = 64  # utterances in the keyword spotter's profiled step
-SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a size
+# Keras's dtype policy of the models.
+PRECISION = "float32"
+# How often each module is measured.
+ROUNDS = 5
+# Seconds to measure each ceiling.
+CEILING_S = 1.0
+# Steps under the framework's profiler.
+PROFILED_STEPS = 3
+# Utterances in the keyword spotter's profiled step.
+SPOTTER_BATCH = 64
+# Seconds to measure each intensity, and all experiments of a size.
+SWEEP_S = 0.3
 
 
 @config_class
@@ -94,6 +102,7 @@ class RooflineConfig:
             "sweep_flops",
             "1 or even: a multiplication and an addition are two",
         )
+
         require(
             all(n >= 8 for n in self.working_set_bytes),
             self,
@@ -136,6 +145,8 @@ def cache_bytes() -> dict[int, int]:
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
     """Measures copy and triad on float32 arrays; returns bytes per second of each.
+
+    ``seconds`` is how long each is repeated.
 
     Each thread has separate slices; the best round counts. The triad ``a = b + s * c``
     needs two passes. It works in small pieces, which the second finds in a cache; so
@@ -215,6 +226,12 @@ def working_set_sweep(
     """Measures the bandwidth for arrays of each size.
 
     An experiment measures each size once, so that a slow minute doesn't hit one size.
+
+    Args:
+        sizes: bytes of the arrays, growing.
+        threads: which share each array.
+        experiments: how often to repeat the sweep.
+        seconds: to measure each size in an experiment.
     """
     rates: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(experiments):
@@ -225,19 +242,28 @@ def working_set_sweep(
     return [WorkingSet(size, rates[size]) for size in sizes]
 
 
-_READ_AND_WRITTEN = 2  # times that a pass moves an element
-_CHAINS = 8  # independent, to keep two units busy whose results take four cycles
+# Times that a pass moves an element.
+_READ_AND_WRITTEN = 2
+# Independent, to keep two units busy whose results take four cycles.
+_CHAINS = 8
 
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    """Rates of the sweep's kernel at one number of operations per element."""
+    """Rates of the sweep's kernel at one number of operations per element.
 
-    precision: str  # a name in `tfasr.kit.config.PRECISIONS`
-    place: str  # where the array fits: "memory" or a cache
+    Attributes:
+        precision: a name in `tfasr.kit.config.PRECISIONS`.
+        place: where the array fits: "memory" or a cache.
+        flops_per_s: in the fastest call.
+        bytes_per_s: read and written in that call.
+    """
+
+    precision: str
+    place: str
     flops_per_element: int
-    flops_per_s: float  # in the fastest call
-    bytes_per_s: float  # read and written in that call
+    flops_per_s: float
+    bytes_per_s: float
 
     @property
     def flops_per_byte(self) -> float:
@@ -344,8 +370,10 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     return values
 
 
-_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # 32-bit numbers in a vector
-_UNITS = 2  # units in a core that each multiply and add a vector per cycle
+# 32-bit numbers in a vector.
+_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}
+# Units in a core that each multiply and add a vector per cycle.
+_UNITS = 2
 
 
 @dataclass(frozen=True)
@@ -370,7 +398,14 @@ def specified(
     on_gpu: bool,
     root: Path = ROOT,
 ) -> Specified:
-    """Returns the configured rates or, for a processor, estimates from Linux's data."""
+    """Returns the configured rates or, for a processor, estimates from Linux's data.
+
+    Args:
+        gflops: configured GFLOP/s, by precision.
+        gigabytes_per_s: of memory; 0 if unknown.
+        on_gpu: whether the ceilings are those of a GPU.
+        root: where Linux's files are.
+    """
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}
@@ -380,8 +415,10 @@ def specified(
         return Specified({}, bytes_per_s, "n/a: set RooflineConfig.specified_gflops")
 
     rate, source = _of_processor(root)
-    rates = {"float32": rate, "float64": rate / 2} if rate else {}
+    if rate is None:
+        return Specified({}, bytes_per_s, source)
 
+    rates = {"float32": rate, "float64": rate / 2}
     return Specified(rates, bytes_per_s, source)
 
 
@@ -392,6 +429,7 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     lanes = max((_LANES.get(name, 0) for name in processor["instructions"]), default=0)
     shown = _of_cpuinfo(root, "cpu MHz")
     mhz = processor["max_mhz"]
+
     if not mhz and shown.replace(".", "", 1).isdigit():
         mhz = float(shown)
     if not lanes or not mhz:
@@ -406,10 +444,11 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     cores = min(processor["cores"] or usable_cores(), usable_cores())
     per_cycle = 2 * _UNITS * lanes  # a multiplication and an addition
     source = (
-        f"computed: {cores} {'core' if cores == 1 else 'cores'} x {mhz / 1000:.4g} GHz x "
-        f"{per_cycle} operations a cycle ({_UNITS} units that multiply and add {lanes} numbers of "
-        "32 bits; half as many of 64)"
+        f"computed: {plural(cores, 'core')} x {mhz / 1000:.4g} GHz x {per_cycle} "
+        f"operations a cycle ({_UNITS} units that multiply and add {lanes} numbers of 32 "
+        "bits; half as many of 64)"
     )
+
     if not processor["max_mhz"]:
         source += (
             "; Linux reports this clock rate, but the processor may reach a higher one"
@@ -449,7 +488,10 @@ class Ceilings:
     @property
     def label(self) -> str:
         """Number of threads, or "GPU", for tables."""
-        return str(self.threads) if self.device == "CPU" else "GPU"
+        if self.device == "GPU":
+            return "GPU"
+
+        return str(self.threads)
 
     @property
     def memory(self) -> float:
@@ -462,8 +504,10 @@ class ModelMeasured:
     """What was measured of a model's training step."""
 
     modules: list[ModuleSeconds]
-    kernels: Kernels  # of a step
-    lstm_kernels: list[str]  # implementations of the recurrence
+    # Of a step.
+    kernels: Kernels
+    # Implementations of the recurrence.
+    lstm_kernels: list[str]
 
 
 def measure_ceilings(
@@ -534,9 +578,11 @@ class Point:
     """A place in the roofline's picture: work, and how long it took."""
 
     model: str
-    name: str  # name of a module, a step or a kernel
+    # Name of a module, a step or a kernel.
+    name: str
     flops: float
-    moved_bytes: float  # read and written, if there were no caches
+    # Read and written, if there were no caches.
+    moved_bytes: float
     seconds: float
 
     @property
@@ -557,15 +603,24 @@ class Point:
 
 @dataclass(frozen=True)
 class ModelPoints:
-    """All points of a model, and its profiled kernels."""
+    """All points of a model, and its profiled kernels.
+
+    Attributes:
+        modules: each module, run alone.
+        step: A whole step.
+        kernels: of a step.
+        most_used: all kernels of the slowest kernel's kind.
+        average: the step's operations over the seconds of all kernels.
+        lstm_kernels: implementations of the recurrence.
+    """
 
     name: str
-    modules: list[Point]  # each module, run alone
-    step: Point  # a whole step
-    kernels: Kernels  # of a step
-    most_used: Point | None  # all kernels of the slowest kernel's kind
-    average: Point | None  # the step's operations over the seconds of all kernels
-    lstm_kernels: list[str]  # implementations of the recurrence
+    modules: list[Point]
+    step: Point
+    kernels: Kernels
+    most_used: Point | None
+    average: Point | None
+    lstm_kernels: list[str]
 
     @classmethod
     def of(
@@ -589,6 +644,7 @@ class ModelPoints:
             seconds=sum(module.in_step_s for module in measured.modules),
         )
         average = None
+
         if kernels.seconds:
             average = dataclasses.replace(
                 step,
@@ -613,11 +669,13 @@ class ModelPoints:
 class RooflineAnalysis:
     """All that was measured, and what follows from it."""
 
-    ceilings: list[Ceilings]  # fewest threads first
+    # Fewest threads first.
+    ceilings: list[Ceilings]
     models: list[ModelPoints]
     config: RooflineConfig
     specified: Specified = Specified({}, None, "")
-    spotter: Mapping[str, Kernels] = field(default_factory=dict)  # by framework
+    # By framework.
+    spotter: Mapping[str, Kernels] = field(default_factory=dict)
 
     @property
     def references(self) -> list[tuple[str, str, float]]:
@@ -643,6 +701,7 @@ class RooflineAnalysis:
                 # Others can't be drawn.
                 if kernel.flops and kernel.moved_bytes
             ]
+
             if of_kernels:
                 cost = step_cost(KeywordSpotterConfig(), SPOTTER_BATCH)
                 average = Point(
@@ -678,6 +737,7 @@ class RooflineAnalysis:
 
         def of_point(point: Point) -> dict[str, Any]:
             roof = self.attainable(point.intensity)
+
             return {
                 "name": point.name,
                 "flops_per_byte": point.intensity,

@@ -1,4 +1,13 @@
-"""A machine's performance ceilings, and how close a model's layers, steps and kernels get."""
+"""A machine's performance ceilings, and how close a model's layers, steps and kernels get.
+
+The roofline model says that a computation takes as long as its arithmetic at the peak
+rate, or as moving its bytes at the memory's bandwidth, whichever is longer.
+`tfasr.bench.roofline.measure` measures both ceilings and the points below them; here are
+the tables and figures of its `RooflineAnalysis`.
+
+Source: S. Williams, A. Waterman, D. Patterson, Roofline, Communications of the ACM 52
+(2009).
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +18,7 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import FRAMEWORKS, spotter_kernels
-from tfasr.bench.devices import installed_backends, num_gpus, powers_up_to
+from tfasr.bench.devices import installed_backends, num_gpus, plural, powers_up_to
 from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline import measure
 from tfasr.bench.roofline.measure import (
@@ -45,11 +54,16 @@ from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig
 from tfasr.training.memory import FRAMES_PER_LABEL
 
-_MOST_KERNELS = 12  # in a table
-_AWAY = 5  # pixels between a point and its label
-_BLOCK = "recurrent"  # layers that share a label if they are close
-Box = tuple[float, float, float, float]  # left, top, right and bottom in pixels
-Ends = tuple[float, float]  # of an axis
+# Kernels in a table; the others share a line.
+_MOST_KERNELS = 12
+# Pixels between a point and its label.
+_AWAY = 5
+# Layers that share a label if they are close.
+_BLOCK = "recurrent"
+# Left, top, right and bottom in pixels.
+Box = tuple[float, float, float, float]
+# Both ends of an axis.
+Ends = tuple[float, float]
 
 
 def place_labels(
@@ -92,6 +106,7 @@ def place_labels(
         half = 1.3 * font_px / 2
         # Close to the point first.
         places = product((0, -13, 13, -26, 26), ("left", "right"))
+
         for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
             box = (begin, py + dy - half, begin + width, py + dy + half)
@@ -100,6 +115,7 @@ def place_labels(
                 box[2] <= left or right <= box[0] or box[3] <= top or bottom <= box[1]
                 for left, top, right, bottom in taken
             )
+
             if inside and all(apart):
                 taken.append(box)
                 placed.append(
@@ -129,6 +145,7 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
             and group == label[2]
             if math.hypot(px - label[0], py - label[1]) < 16
         )
+
         if (first := next(near, None)) is None:
             labels.append([px, py, group, name, across, up])
         else:
@@ -322,6 +339,7 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         "it once; so a part whose data stays in a cache can exceed its roof. "
         f"{UNKNOWN}: the model doesn't count them."
     ]
+
     if marked:
         notes.append(
             f"Most used kernel: {marked[0].name} and all others of its kind. Average kernel: the "
@@ -374,7 +392,8 @@ def _giga(value: float) -> str:
 _WIDTH_PX = 860
 _HEIGHT_PX = 470
 _FONT_PX = 11
-_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}  # other caches are dotted
+# Other caches are dotted.
+_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
 
 
 def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
@@ -435,8 +454,15 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     marks += _one_thread(analysis, x)
     rates = np.array(list(analysis.highest.flops_per_s.values()))
     # Where memory's slope meets each rate.
-    ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
-    marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
+    marks.append(
+        Points(
+            x=rates / analysis.highest.memory,
+            y=rates / 1e9,
+            symbol="ring",
+            size=8,
+            series="ridge points",
+        )
+    )
     marks += [_point_marks(*look) for look in drawn if look[0]]
     places = [
         (after, point.name, point.intensity, point.gflops) for after, point in named
@@ -510,6 +536,7 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
     """Returns a chart of operations per second over intensity."""
     across = Axis("operations per byte moved", log=True, limits=x)
     panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
+
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
 
 
@@ -530,30 +557,42 @@ def _limits(
     return (lowest_x, highest_x), (bottom / 2e9, 2 * top / 1e9)
 
 
-def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
-    """Draws a bandwidth, up to where it meets ``top``."""
+def _slope(
+    x: Ends, top: float, bytes_per_s: float, name: str, dash: str, width: float
+) -> Line:
+    """Draws a bandwidth from the left end of ``x``, up to where it meets ``top``."""
     xs = [x[0], min(x[1], top / bytes_per_s)]
     ys = [bytes_per_s * at / 1e9 for at in xs]
-    return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
+    series = f"{name}: {bytes_per_s / 1e9:.3g} GB/s"
+
+    return Line(x=xs, y=ys, series=series, dash=dash, width=width)
 
 
 def _flat(
-    begin: float,
-    end: float,
+    x: Ends,
     rate: float,
     policy: str,
     name: str = "",
-    **look: Any,
+    dash: str = "solid",
+    width: float = 2.0,
 ) -> Line:
-    """Draws a rate of operations."""
-    series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
-    colour = run_colour(list(PRECISIONS).index(policy))
+    """Draws a rate of operations.
+
+    Args:
+        x: where the line begins and ends.
+        rate: operations per second.
+        policy: the precision, which gives the line its colour.
+        name: written before the precision in the legend.
+        dash: of `tfasr.display.chart.DASHES`.
+        width: in pixels.
+    """
     return Line(
-        x=[begin, end],
+        x=x,
         y=[rate / 1e9] * 2,
-        colour=colour,
-        series=series,
-        **look,
+        colour=run_colour(list(PRECISIONS).index(policy)),
+        series=f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s",
+        dash=dash,
+        width=width,
     )
 
 
@@ -562,46 +601,57 @@ def _roofs(
     x: Ends,
     precisions: Sequence[str] | None = None,
 ) -> list:
-    """Draws the measured ceilings with the most threads."""
+    """Draws the measured ceilings with the most threads.
+
+    Only those of some ``precisions``, or all of them.
+    """
     highest = analysis.highest
     slopes = {
         place: max(moved.values()) for place, moved in highest.bytes_per_s.items()
     }
-    wanted = highest.flops_per_s if precisions is None else precisions
-    peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
+    peaks = {
+        name: rate
+        for name, rate in highest.flops_per_s.items()
+        if precisions is None or name in precisions
+    }
     top = max(peaks.values(), default=analysis.peak)
     marks: list = [
-        _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
+        _slope(x, top, rate, place, _SLOPE_DASHES.get(place, "dotted"), 1.6)
         for place, rate in slopes.items()
     ]
 
+    # A peak is reached from where the steepest slope meets it.
+    steepest = max(slopes.values())
     for policy, rate in peaks.items():
-        begin = max(x[0], min(rate / slope for slope in slopes.values()))
-        marks.append(_flat(begin, x[1], rate, policy))
+        marks.append(_flat((max(x[0], rate / steepest), x[1]), rate, policy))
 
     return marks
 
 
 def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
-    """Returns marks for the specified ceilings and for other machines' rates."""
-    # Where they cover nothing else.
+    """Returns marks for the specified ceilings and for other machines' rates.
+
+    They are at the right, where they cover nothing else.
+    """
     specified = analysis.specified
     right = (x[1] / 30, x[1])
     rates = {
-        n: rate
-        for n in precisions
-        if (rate := specified.flops_per_s.get(n)) is not None
+        name: specified.flops_per_s[name]
+        for name in precisions
+        if specified.flops_per_s.get(name) is not None
     }
     marks: list = [
-        _flat(*right, rate, policy, "specified, ", width=1.6, dash="dashed")
+        _flat(right, rate, policy, "specified, ", "dashed", 1.6)
         for policy, rate in rates.items()
     ]
     if specified.bytes_per_s:
-        slope = (x, max(rates.values(), default=analysis.peak), specified.bytes_per_s)
-        marks.append(_slope(*slope, "specified, memory", width=1.2, dash="dashed"))
+        top = max(rates.values(), default=analysis.peak)
+        marks.append(
+            _slope(x, top, specified.bytes_per_s, "specified, memory", "dashed", 1.2)
+        )
 
     for name, policy, rate in analysis.references:
-        marks.append(_flat(*right, rate, policy, f"{name}, ", width=1.6, dash="dotted"))
+        marks.append(_flat(right, rate, policy, f"{name}, ", "dotted", 1.6))
 
     return marks
 
@@ -611,13 +661,14 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
 
-    (left, right), lowest = x, analysis.ceilings[0]
+    lowest = analysis.ceilings[0]
     peak = lowest.flops_per_s[measure.PRECISION]
     slope = lowest.memory
-    xs = [left, max(left, peak / slope), right]
-    threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
-    name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
+    # Up to the ridge point, and from there on.
+    xs = [x[0], max(x[0], peak / slope), x[1]]
     ys = [min(peak, slope * at) / 1e9 for at in xs]
+    threads = plural(lowest.threads, "thread")
+    name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
 
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
@@ -699,6 +750,7 @@ def _arrays(threads: int) -> dict[str, int]:
     last = max(caches.values(), default=0)
     # Far larger than any cache.
     arrays = {"memory": max(4 * last, 256 * 2**20)}
+
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.
         shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2

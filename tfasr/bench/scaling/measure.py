@@ -49,7 +49,8 @@ from tfasr.training.step import TimedStep
 IN_MEMORY = ""
 FROM_SHARDS = "loader"
 SORTING = "sorting loader"
-STEPS = 180  # per measurement, times the fraction and, in weak scaling, the devices
+# Per measurement, times the fraction and, in weak scaling, the devices.
+STEPS = 180
 # First steps, shown but left out of every result, as in the scaling study.
 WARMUP_STEPS = 4
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
@@ -83,23 +84,32 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class Load:
-    """What devices train on: a batch, where it comes from, and how many steps."""
+    """What devices train on: a batch, where it comes from, and how many steps.
 
-    name: str  # "weak" or "strong"
-    per_device_batch: int  # utterances
+    Attributes:
+        name: "weak" or "strong".
+        per_device_batch: utterances.
+        loader: one of `LOADERS`.
+    """
+
+    name: str
+    per_device_batch: int
     steps: int
-    loader: str = IN_MEMORY  # one of `LOADERS`
+    loader: str = IN_MEMORY
 
 
 @dataclass(frozen=True)
 class ScalingTask:
     """What one process measures."""
 
-    devices: int  # how many share the work
-    model: Any  # the model's config
+    # How many share the work.
+    devices: int
+    # The model's config.
+    model: Any
     features: FeatureConfig
     config: ScalingConfig
-    loads: tuple[Load, ...]  # in the order of measuring
+    # In the order of measuring.
+    loads: tuple[Load, ...]
 
 
 def default_counts(strong_utterances: int) -> list[int]:
@@ -137,9 +147,12 @@ class LoadTimes:
     """Seconds of every step of a load."""
 
     load: Load
-    step_s: list[float]  # seconds of every step, without input wait
-    input_wait_s: list[float]  # seconds waited before every step
-    use: list[DeviceUse] = field(default_factory=list)  # of the devices during training
+    # Seconds of every step, without input wait.
+    step_s: list[float]
+    # Seconds waited before every step.
+    input_wait_s: list[float]
+    # Of the devices during training.
+    use: list[DeviceUse] = field(default_factory=list)
 
     @property
     def whole_s(self) -> list[float]:
@@ -154,15 +167,22 @@ class LoadTimes:
 
 @dataclass(frozen=True)
 class ScalingAnswer:
-    """All that one process measured."""
+    """All that one process measured.
+
+    Attributes:
+        kind: "GPU" or "logical CPU".
+        peak_device_bytes: TensorFlow's, by device; None if unknown.
+        peak_memory_mib: memory of the process.
+        replica_s: seconds of the forward and backward pass together, ``(rounds,
+            devices)``.
+    """
 
     devices: int
-    kind: str  # "GPU" or "logical CPU"
+    kind: str
     loads: list[LoadTimes]
-    peak_device_bytes: list[int | None]  # TensorFlow's, by device; None if unknown
-    peak_memory_mib: float | None  # memory of the process
+    peak_device_bytes: list[int | None]
+    peak_memory_mib: float | None
     modules: ModuleTimes
-    # seconds of the forward and backward pass together, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
 
     def gpu_percents(self) -> list[float]:
@@ -189,6 +209,7 @@ def use_devices(count: int) -> str:
         slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
         (processor,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(processor, slices)
+
         return "logical CPU"
 
     if count > len(gpus):
@@ -204,10 +225,14 @@ def use_devices(count: int) -> str:
     return "GPU"
 
 
-_EPOCH_BATCHES = 4  # global batches in an epoch
-_SHARD = 64  # utterances in a file
-_SORTED_BATCHES = 4  # global batches that the sorting loader sorts together
-_ROUNDS = 10  # measurements of each module
+# Global batches in an epoch.
+_EPOCH_BATCHES = 4
+# Utterances in a file.
+_SHARD = 64
+# Global batches that the sorting loader sorts together.
+_SORTED_BATCHES = 4
+# Measurements of each module.
+_ROUNDS = 10
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
@@ -300,6 +325,7 @@ class _Process:
             dataset = tf.data.Dataset.from_generator(
                 lambda: share, output_signature=spec
             )
+
             return dataset.cache().repeat()
 
         global_batch = load.per_device_batch * self._replicas
@@ -320,11 +346,13 @@ class _Process:
             labels=self._labels,
             spread=0.4,  # lengths differ, or there would be nothing to sort
         )
+
         pipeline = PipelineConfig(
             global_batch_size=global_batch,
             padding="fixed",
             max_frames=self._frames,
         )
+
         source = BatchSource(
             split,
             self._features,

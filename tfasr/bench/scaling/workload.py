@@ -1,4 +1,11 @@
-"""Weak and strong scaling of data parallelism over devices."""
+"""Weak and strong scaling of data parallelism over devices.
+
+Weak scaling gives each device a full batch, strong scaling divides one batch among all.
+`tfasr.bench.scaling.measure` measures each number of devices in a process of its own;
+here are the tables and figures of its `ScalingAnalysis`. If efficiency is low, the
+tables that follow say why: slow modules, stragglers, waiting for input, or a device that
+does more than the others.
+"""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -54,18 +61,25 @@ def straggling(seconds_of_replicas: list[list[float]]) -> float:
     """Returns how much longer the slowest device takes than the median device.
 
     It is the median, over rounds, of the ratio of their seconds.
+
+    >>> straggling([[1.0, 1.0, 1.5], [1.0, 1.0, 1.2]])
+    1.35
     """
     ratios = []
     for seconds in seconds_of_replicas:
+        ratio = 1.0
         median_s = statistics.median(seconds)
-        ratios.append(max(seconds) / median_s if median_s > 0 else 1.0)
+        if median_s > 0:
+            ratio = max(seconds) / median_s
+
+        ratios.append(ratio)
 
     return statistics.median(ratios)
 
 
 def label(row: dict[str, Any]) -> str:
     """Returns a row's name, such as "weak, loader"."""
-    return f"{row['mode']}, {row['loader']}" if row["loader"] else row["mode"]
+    return ", ".join(filter(None, (row["mode"], row["loader"])))
 
 
 _SCALING = [
@@ -106,6 +120,7 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
         "waits. Efficiency: throughput (with a loader, from the mean step) divided by the number "
         "of devices and by one device's throughput. Use: of GPUs, or of all cores by this process."
     ]
+
     if analysis.shared_cores:
         notes.append(
             "The devices are slices of one processor and share its cores, so 100 % is impossible. "
@@ -128,6 +143,7 @@ def _steps_table(
     columns = columns_of_tuples(
         [of, "devices", *steps, "median\nafter"], milliseconds, 2
     )
+
     return table_of(title, columns, rows, [note])
 
 
@@ -208,25 +224,38 @@ def _devices(analysis: ScalingAnalysis) -> Table:
     rows = []
 
     for answer in analysis.answers:
-        several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
         # None for slices of a processor.
         sizes = [size for size in answer.peak_device_bytes if size is not None]
         first, others = _first_and_others(sizes)
-        ratio = first / others if first and others else None
-        slowest = straggling(answer.replica_s) if several else None
+        ratio = None
+        if first and others:
+            ratio = first / others
+
+        slowest = None
+        if answer.devices > 1 and answer.replica_s:
+            slowest = straggling(answer.replica_s)
+
         rows.append((answer, slowest, use, (first, others), ratio))
 
     return table_of("Devices", _DEVICES, rows, [note])
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
-    """Returns the first device's value, and the median of the others'."""
-    others = statistics.median(values[1:]) if len(values) > 1 else None
-    return (values[0] if values else None), others
+    """Returns the first device's value, and the median of the others'.
+
+    The first device may do more: it holds what isn't distributed. None if unknown.
+    """
+    if not values:
+        return None, None
+    if len(values) == 1:
+        return values[0], None
+
+    return values[0], statistics.median(values[1:])
 
 
-_SHOWN_S = 25.0  # as in the paper's figure of utilisation
+# As in the paper's figure of utilisation.
+_SHOWN_S = 25.0
 _SOURCES = {
     "": "without loader",
     "loader": "with loader",
@@ -248,6 +277,7 @@ def scaling_chart(analysis: ScalingAnalysis) -> Chart:
     """Draws efficiencies over the number of devices."""
     panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
     caption = "Efficiency of data parallelism: ideal and measured"
+
     return Chart("scaling", caption, panels, columns=2, width=420)
 
 
@@ -324,6 +354,7 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
 def _ms_axis(marks: Sequence[Mark]) -> Axis:
     """Returns a logarithmic axis of milliseconds that all marks fit into."""
     values = [value for mark in marks for value in mark.y if value > 0]
+
     return Axis(
         "ms, forward and backward",
         log=True,
@@ -373,8 +404,11 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
 
     for place, loader in enumerate(LOADERS):
         if rows := [row for row in measured if row["loader"] == loader]:
-            name = "measured, cores shared" if analysis.shared_cores else "measured"
-            name += f", {loader}" if loader else ""
+            name = "measured"
+            if analysis.shared_cores:
+                name += ", cores shared"
+            if loader:
+                name += f", {loader}"
             xs = [row["devices"] for row in rows]
             ys = [100 * row["efficiency"] for row in rows]
             symbol = "square" if loader else "circle"

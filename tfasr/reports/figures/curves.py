@@ -1,7 +1,11 @@
 """The figures over time: error rates, loss, throughput.
 
 A figure draws a line for each group: of its only run, or the median of its runs, which
-are thin lines behind it. All curves can be shown over time, epochs and utterances.
+are thin lines behind it. All curves can be shown over time, epochs and utterances, so
+each figure is a set of views, a list of panels for each axis that every log allows.
+
+On the way from runs to a chart, `group_bands` makes a `Band` of each group's curves,
+`band_marks` draws it, and `chart_of_views` puts the panels together.
 """
 
 import math
@@ -33,10 +37,10 @@ from tfasr.reports.numbers import (
     sentence,
     time_unit,
 )
-from tfasr.reports.series import AXES, SIGMA, RunSeries, thin
-from tfasr.tta.metrics import HIGHER, Metrics, metric_named
+from tfasr.reports.series import AXES, SIGMA, Series, thin
+from tfasr.tta.metrics import HIGHER, metric_named
 
-# Groups that get a line; if there are more, one band of all runs is added
+# Groups that get a line; if there are more, one band of all runs is added.
 MOST_GROUPS = 16
 # From so many runs on, a band of quantiles says more than a line for each run.
 FEWEST_FOR_QUANTILES = 20
@@ -75,6 +79,7 @@ class Band:
 
     @property
     def label(self) -> str:
+        """The group's name in legends, shortened."""
         return series_name(chart.shortened(self.name), self.runs, self.number)
 
     def with_point(self, x: float, *, log: bool) -> "Band":
@@ -91,11 +96,12 @@ class Band:
         def between(values: np.ndarray | None) -> np.ndarray | None:
             if values is None:
                 return None
+
+            new = np.interp(x, self.x, values)
             if log:
+                # A value of 0 has no logarithm, and is not drawn.
                 with np.errstate(divide="ignore", invalid="ignore"):
                     new = np.exp(np.interp(x, self.x, np.log(values)))
-            else:
-                new = np.interp(x, self.x, values)
 
             return np.insert(values, place, new)
 
@@ -138,6 +144,7 @@ def group_bands(
     for name, number, indices in groups:
         curves = []
         lasting = []
+
         for index in indices:
             run = report.runs[index]
             points = curve(run)
@@ -165,11 +172,14 @@ def band(
     the line would rise.
     """
     if len(curves) == 1:
-        return Band(name, number, 1, *curves[0])
+        x, middle = curves[0]
+        return Band(name, number, 1, x, middle)
 
+    # All curves at the same places, NaN where one has no value.
     grid = np.unique(np.concatenate([x for x, _ in curves]))
     grid = grid[thin(grid.size, _GRID_POINTS)]
     values = []
+
     for (x, y), lasts in zip(curves, lasting or [False] * len(curves), strict=True):
         after = y[-1] if lasts else np.nan
         values.append(np.interp(grid, x, y, left=np.nan, right=after))
@@ -177,20 +187,21 @@ def band(
     counts = np.isfinite(values).sum(axis=0)
     begun = grid >= max(x[0] for x, _ in curves)
     shown = (counts >= len(curves) / 2) & begun
-    low, high = 0.0, 1.0
-    if len(curves) >= FEWEST_FOR_QUANTILES:
-        low, high = 0.05, 0.95
-
+    counts = counts[shown]
+    # NaN is sorted to the end.
     ordered = np.sort(np.array(values)[:, shown], axis=0)
+
+    outside = 0.05 if len(curves) >= FEWEST_FOR_QUANTILES else 0.0
+
     return Band(
-        name,
-        number,
-        len(curves),
-        grid[shown],
-        _quantile(ordered, counts[shown], 0.5),
-        curves,
-        _quantile(ordered, counts[shown], low),
-        _quantile(ordered, counts[shown], high),
+        name=name,
+        number=number,
+        runs=len(curves),
+        x=grid[shown],
+        middle=_quantile(ordered, counts, 0.5),
+        members=curves,
+        low=_quantile(ordered, counts, outside),
+        high=_quantile(ordered, counts, 1 - outside),
     )
 
 
@@ -198,17 +209,30 @@ def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarr
     """Returns a quantile of the first ``counts`` values of each sorted column.
 
     Faster than numpy.nanquantile, which loops over the columns.
+
+    Args:
+        ordered: of shape (runs, places), each column in ascending order.
+        counts: of shape (places,).
+        share: of the values that are below the quantile, from 0 to 1.
     """
     place = share * (counts - 1)
     below = np.floor(place).astype(int)
     above = np.ceil(place).astype(int)
     first = np.take_along_axis(ordered, below[None], axis=0)[0]
     second = np.take_along_axis(ordered, above[None], axis=0)[0]
+
     return first + (second - first) * (place - below)
 
 
 def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
-    """Explains a figure's thick lines, thin lines and bands; "" without groups."""
+    """Explains a figure's thick lines, thin lines and bands; "" without groups.
+
+    It only explains what the figure really has.
+
+    Args:
+        bands: of the figure.
+        carry_on: see `group_bands`.
+    """
     groups = [band for band in bands if band.runs > 1]
     if not groups:
         return ""
@@ -216,10 +240,12 @@ def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
     text = "thick lines are medians of a group's runs"
     if any(_has_thin_lines(band) for band in groups):
         text += ", thin lines its runs"
+
     if any(band.runs >= FEWEST_FOR_QUANTILES for band in groups):
         text += ", bands contain 5–95 % of the runs"
     elif any(band.number == EVERYTHING for band in groups):
         text += ", the band contains all runs"
+
     if carry_on:
         text += "; a finished run counts with its last value"
 
@@ -227,6 +253,7 @@ def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
 
 
 def _has_thin_lines(band: Band) -> bool:
+    """Whether each run of a group is a thin line; many runs are a filled band instead."""
     return 1 < band.runs < FEWEST_FOR_QUANTILES and band.number != EVERYTHING
 
 
@@ -241,44 +268,63 @@ _LABEL_HEIGHT = 0.055
 # The opacity and the width in pixels of a single run's line behind its group's.
 _THIN = 0.35
 _THIN_PX = 1.0
+# Of each axis that every log allows, the groups' bands.
 Bands = Mapping[str, Sequence[Band]]
+# Both ends of an axis.
 Limits = tuple[float, float]
 
 
 def error_rate_charts(report: Report, results: Results) -> list[Chart]:
-    """Returns a figure for each metric that was evaluated."""
-    metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
-    if not metrics:
+    """Returns a figure for each metric that was evaluated.
+
+    The figure of a metric is named after it, so that the page can show the curve of the
+    verdict's metric first. ``results`` is not needed; all figures get it.
+    """
+    if not report.evaluated:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
-    return [error_rate_chart(report, metric) for metric in metrics]
+
+    return [error_rate_chart(report, metric) for metric in report.evaluated]
 
 
 def loss_chart(report: Report, results: Results) -> Chart:
-    """Returns the figure of the training loss. Source: arXiv 2003.12366, Figure 7."""
+    """Returns the figure of the training loss. Source: arXiv 2003.12366, Figure 7.
+
+    Its vertical axis is logarithmic, so that late improvements are visible.
+    """
     unit_s = time_unit(report).seconds
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
-        loss = None if run.series is None else run.series.loss
-        if loss is None or axis not in loss.x:
+        if run.series is None:
             return None
-        return _scaled(loss.x[axis], axis, unit_s), loss.y
+
+        return _on_axis(run.series.loss, axis, unit_s)
 
     bands = bands_by_axis(report, curve, carry_on=True)
     if not bands["time"]:
         raise NotDrawnError("Training loss: no run recorded the loss of its steps.")
-    caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
+
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
     views = {
         axis: [Panel(band_marks(of_axis), time_axis(report, bands, axis), y)]
         for axis, of_axis in bands.items()
     }
+    caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     caption = with_spread(caption, bands, carry_on=True)
+
     return chart_of_views("train_loss", caption, views)
 
 
-def _scaled(x: np.ndarray, axis: str, unit_s: float) -> np.ndarray:
-    """Returns places on an axis; those in seconds are converted to the report's unit."""
-    return x / unit_s if axis == "time" else x
+def _on_axis(series: Series, axis: str, unit_s: float) -> Curve | None:
+    """Returns a series over an axis; None if the run's log doesn't allow the axis.
+
+    Seconds are converted to units of ``unit_s``.
+    """
+    if axis not in series.x:
+        return None
+    if axis == "time":
+        return series.x[axis] / unit_s, series.y
+
+    return series.x[axis], series.y
 
 
 def bands_by_axis(
@@ -287,27 +333,40 @@ def bands_by_axis(
     *,
     carry_on: bool = False,
 ) -> dict[str, list[Band]]:
-    """Returns the bands by axis, only for axes that every curve has."""
+    """Returns the bands by axis, only for axes that every curve has.
+
+    Args:
+        report: the runs.
+        curve: returns a run's curve over an axis of `AXES`, or None.
+        carry_on: see `group_bands`.
+    """
     by_axis = {}
+    drawn = {}
+
     for axis in AXES:
-        by_axis[axis] = group_bands(
+        bands = group_bands(
             report, lambda run, axis=axis: curve(run, axis), carry_on=carry_on
         )
+        by_axis[axis] = bands
+        drawn[axis] = {(band.number, band.runs) for band in bands}
 
-    drawn = {
-        axis: {(band.number, band.runs) for band in by_axis[axis]} for axis in AXES
-    }
     return {axis: by_axis[axis] for axis in AXES if drawn[axis] == drawn["time"]}
 
 
 def band_marks(bands: Sequence[Band]) -> list[Mark]:
-    """Returns the lines of bands: first all thin ones, so that medians are above them."""
+    """Returns the lines of bands: first all thin ones, so that medians are above them.
+
+    Each run of a group is a thin line; of many runs, an area shows the quantiles
+    instead.
+    """
     behind: list[Mark] = []
     lines: list[Mark] = []
+
     for band in bands:
         series = series_name(band.name, band.runs, band.number)
         colour = chart.OTHER_COLOUR
         dash = "solid"
+
         if band.number != EVERYTHING:
             colour = run_colour(band.number)
             dash = chart.run_dash(band.number)
@@ -339,8 +398,14 @@ def band_marks(bands: Sequence[Band]) -> list[Mark]:
 
 
 def series_name(group: str, runs: int, number: int) -> str:
-    """Returns a group's name in legends."""
-    return group if runs == 1 or number == EVERYTHING else f"{group} (n = {runs})"
+    """Returns a group's name in legends, with its number of runs if it has several.
+
+    The band of all runs, whose ``number`` is `EVERYTHING`, states it in its name.
+    """
+    if runs == 1 or number == EVERYTHING:
+        return group
+
+    return f"{group} (n = {runs})"
 
 
 def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
@@ -353,9 +418,14 @@ def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
     starts = [
         float(band.x[band.x > 0][0]) for band in bands[axis] if (band.x > 0).any()
     ]
-    log = axis == "time" and bool(starts) and ratio(ends) > _LOG_TIME_RATIO
     last = max(ends, default=1) or 1
-    limits = (min(starts) / 1.1, last * 1.08) if log else (0.0, last * 1.03)
+
+    log = False
+    limits = (0.0, last * 1.03)
+    if axis == "time" and starts and ratio(ends) > _LOG_TIME_RATIO:
+        log = True
+        limits = (min(starts) / 1.1, last * 1.08)
+
     return Axis(labels.get(axis, axis), log=log, limits=limits, choose=True)
 
 
@@ -364,6 +434,7 @@ def clock_label(report: Report) -> str:
     unit = time_unit(report).name
     if report.policy.name == "paper":
         return f"{unit} since the creation of the model"
+
     return f"{unit} on the clock of {report.policy.name}"
 
 
@@ -375,40 +446,59 @@ def value_limits(
     ``most`` cuts values above it; the lower end is above 0, for logarithmic axes.
     """
     lines = [
-        line for band in bands["time"] for line in (band.low, band.middle, band.high)
+        line
+        for band in bands["time"]
+        for line in (band.low, band.middle, band.high)
+        if line is not None
     ]
-    values = np.concatenate([line for line in lines if line is not None] or [[]])
+    values = np.concatenate([*lines, []])
     values = values[np.isfinite(values)]
     positive = [*values[values > 0], *(target for target in targets if target > 0)]
+
     high = 1.12 * float(values.max(initial=0)) or 1.0
     low = float(min(positive, default=high)) / 1.15
     if most is not None:
         high = min(high, most)
 
     # In the first epochs, all values may lie above the highest value shown.
-    return (low, high) if low < high else (high / 10, high)
+    if low >= high:
+        low = high / 10
+
+    return low, high
 
 
 def ratio(values: Sequence[float]) -> float:
     """Returns the largest positive value over the smallest; 1 without any."""
     positive = [value for value in values if value > 0]
-    return max(positive) / min(positive) if positive else 1.0
+    return max(positive, default=1.0) / min(positive, default=1.0)
 
 
 def with_spread(caption: str, bands: Bands, *, carry_on: bool = False) -> str:
-    """Returns a caption that also says what shows the spread of runs."""
+    """Returns a caption that also says what shows the spread of runs.
+
+    Args:
+        caption: a sentence without its full stop.
+        bands: of the figure, by axis.
+        carry_on: see `group_bands`.
+    """
     if any(band.number == EVERYTHING for band in bands["time"]):
         caption += (
             f"; the first {MOST_GROUPS} groups have lines, the grey band contains all"
         )
 
     spread = spread_text(bands["time"], carry_on=carry_on)
-    return f"{caption}; {spread}" if spread else caption
+    if spread:
+        caption += f"; {spread}"
+
+    return caption
 
 
 def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Chart:
     """Returns a chart that is first shown over time, with its other axes to choose."""
-    return Chart(name, caption, views["time"], views if len(views) > 1 else {})
+    if len(views) == 1:
+        return Chart(name, caption, views["time"])
+
+    return Chart(name, caption, views["time"], views)
 
 
 def places(
@@ -423,7 +513,10 @@ def places(
         unit_s: the seconds in a unit of the time axis.
     """
     at = {"time": elapsed_s / unit_s, "epochs": float(epoch)}
-    done = {} if run.series is None else run.series.utterances_by_epoch
+    if run.series is None:
+        return at
+
+    done = run.series.utterances_by_epoch
     last = math.ceil(epoch)
     if last in done:
         before = done.get(last - 1, 0.0)
@@ -432,21 +525,47 @@ def places(
     return at
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A metric as its figure shows it.
+
+    Attributes:
+        report: the runs.
+        metric: its name.
+        scale: what values are multiplied by: 100 for rates, which are shown in percent.
+        unit: behind values in tooltips.
+    """
+
+    report: Report
+    metric: str
+    scale: float
+    unit: str
+
+
 def error_rate_chart(report: Report, metric: str) -> Chart:
     """Returns the figure of a metric: lines, evaluations, targets and when they are met."""
-    rate = metric_named(metric, report.metrics).rate
-    scale, unit = (100, " %") if rate else (1, "")
-    unit_s = time_unit(report).seconds
+    of = _Shown(report, metric, 1, "")
+    if metric_named(metric, report.metrics).rate:
+        of = _Shown(report, metric, 100, " %")
+
     bands = bands_by_axis(
-        report,
-        lambda run, axis: _evaluations(run, metric, axis, scale, unit_s),
-        carry_on=True,
+        report, lambda run, axis: _evaluations(of, run, axis), carry_on=True
     )
-    values = np.concatenate([band.middle for band in bands["time"]] or [[]])
-    values = values[np.isfinite(values)]
-    targets = sorted(
-        {v * scale for name, v in report.targets if name == metric}, reverse=True
-    )
+    targets = {value * of.scale for name, value in report.targets if name == metric}
+    targets = sorted(targets, reverse=True)
+    y = _value_axis(of, bands, targets)
+
+    views = {}
+    few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
+
+    for axis, of_axis in bands.items():
+        drawn, marks_at = _met_targets(of, axis, of_axis, y)
+        marks: list[Mark] = [*target_rules(targets, y), *band_marks(drawn)]
+        if few:
+            marks += _evaluation_points(of, axis)
+
+        views[axis] = [Panel(marks + marks_at, time_axis(report, bands, axis), y)]
+
     caption = f"{sentence(metric_label(metric, report.metrics))} on the validation set"
     if targets:
         caption += (
@@ -454,66 +573,69 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
             "accuracy, when the rule counts it as met"
         )
 
-    y = _value_axis(report.metrics, metric, bands, values, targets)
-    few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
-    views = {}
-    for axis, of_axis in bands.items():
-        drawn, marks_at = _met_targets(report, metric, axis, of_axis, y, scale)
-        marks: list[Mark] = [*target_rules(targets, y), *band_marks(drawn)]
-        if few:
-            marks += _evaluation_points(report, metric, axis, scale, unit, unit_s)
-        views[axis] = [Panel(marks + marks_at, time_axis(report, bands, axis), y)]
-
-    caption = with_spread(caption, bands, carry_on=True)
-    return chart_of_views(metric, caption, views)
+    return chart_of_views(metric, with_spread(caption, bands, carry_on=True), views)
 
 
-def _value_axis(
-    metrics: Metrics,
-    metric: str,
-    bands: Bands,
-    values: np.ndarray,
-    targets: Sequence[float],
-) -> Axis:
-    kind = metric_named(metric, metrics)
-    label = metric_label(metric, metrics) + (", %" if kind.rate else "")
-    most = _RATE_LIMIT_PERCENT if kind.rate else None
+def _value_axis(of: _Shown, bands: Bands, targets: Sequence[float]) -> Axis:
+    """Returns the vertical axis of a metric.
+
+    It is logarithmic for metrics that fall towards 0, so that late improvements are as
+    visible as early ones.
+    """
+    kind = metric_named(of.metric, of.report.metrics)
+    label = metric_label(of.metric, of.report.metrics)
+    most = None
+
+    if kind.rate:
+        label += ", %"
+        most = _RATE_LIMIT_PERCENT
+
+    values = np.concatenate([*(band.middle for band in bands["time"]), []])
+    values = values[np.isfinite(values)]
     lowest = float(values.min(initial=0.0))
+
     if kind.better == HIGHER or lowest < 0:
         # Metrics that grow get a linear axis that reaches up to the targets.
-        above = [*values, *targets, 0.0 if lowest < 0 else 1e-12]
-        high = float(max(above))
+        least = 0.0 if lowest < 0 else 1e-12
+        high = float(max([*values, *targets, least]))
         low = min([lowest, *targets, 0.0])
         room = 0.08 * (high - low)
         high = min(high + room, most or math.inf)
-        return Axis(label, limits=(low - room if low < 0 else 0.0, high))
+
+        if low < 0:
+            return Axis(label, limits=(low - room, high))
+
+        return Axis(label, limits=(0.0, high))
 
     # A logarithmic axis can't show 0, and leaving zeros out would hide the best values.
-    log = bool(values.size and values.min() > 0)
     low, high = value_limits(bands, targets, most)
-    return Axis(label, log=log, limits=(low if log else 0.0, high), choose=log)
+    if values.size and values.min() > 0:
+        return Axis(label, log=True, limits=(low, high), choose=True)
+
+    return Axis(label, limits=(0.0, high))
 
 
-def _evaluations(
-    run: RunAnalysis, metric: str, axis: str, scale: float, unit_s: float
-) -> Curve | None:
-    """Returns a run's curve of a metric, times ``scale``; None if the axis is unknown."""
-    points = [
-        (places(run, p.epoch, p.elapsed_s, unit_s), p.value)
-        for p in run.curves.get(metric, [])
-    ]
-    if not points or any(axis not in at for at, _ in points):
+def _evaluations(of: _Shown, run: RunAnalysis, axis: str) -> Curve | None:
+    """Returns a run's curve of a metric over an axis; None if the axis is unknown."""
+    points = run.curves.get(of.metric, [])
+    unit_s = time_unit(of.report).seconds
+    at = [places(run, point.epoch, point.elapsed_s, unit_s) for point in points]
+
+    if not points or any(axis not in place for place in at):
         return None
-    x = np.array([at[axis] for at, _ in points], dtype=float)
-    return x, np.array([value for _, value in points], dtype=float) * scale
+
+    x = np.array([place[axis] for place in at], dtype=float)
+    return x, np.array([point.value for point in points], dtype=float) * of.scale
 
 
 def target_rules(targets: Sequence[float], y: Axis) -> list[Mark]:
-    """Returns a line for each target within an axis; targets close to each other share
-    a label.
+    """Returns a line for each target within an axis.
+
+    Targets close to each other share a label, which names all of them.
     """
     low, high = y.limits
     close: list[list[float]] = []
+
     for target in targets:
         if low <= target <= high:
             if close and _distance(target, close[-1][-1], y) < _LABEL_HEIGHT:
@@ -523,103 +645,128 @@ def target_rules(targets: Sequence[float], y: Axis) -> list[Mark]:
 
     marks: list[Mark] = []
     for group in close:
-        label = ", ".join(f"{target:.4g}" for target in group)
-        middle = len(group) // 2
+        labels = [""] * len(group)
+        labels[len(group) // 2] = ", ".join(f"{target:.4g}" for target in group)
         marks += [
-            Rule(value=t, label=label if n == middle else "")
-            for n, t in enumerate(group)
+            Rule(value=target, label=label)
+            for target, label in zip(group, labels, strict=True)
         ]
 
     return marks
 
 
 def _distance(first: float, second: float, axis: Axis) -> float:
+    """Returns how far apart two values are on an axis, as a share of its length."""
     low, high = axis.limits
     if axis.log:
         return abs(math.log(first / second)) / math.log(high / low)
+
     return abs(first - second) / (high - low)
 
 
-def _evaluation_points(
-    report: Report, metric: str, axis: str, scale: float, unit: str, unit_s: float
-) -> list[Mark]:
-    """Returns a small point for each evaluation, with a tooltip that names its run."""
-    time = time_unit(report)
+def _evaluation_points(of: _Shown, axis: str) -> list[Mark]:
+    """Returns a small point for each evaluation, with a tooltip that names its run.
+
+    Points of one run can be seen apart from its line; groups with colours beyond
+    `MOST_GROUPS` have neither.
+    """
+    report = of.report
+    unit = time_unit(report)
     members = group_members(report.runs)
     marks: list[Mark] = []
+
     for number, run in zip(colours(report), report.runs, strict=True):
-        curve = _evaluations(run, metric, axis, scale, unit_s)
+        curve = _evaluations(of, run, axis)
         if number >= MOST_GROUPS or curve is None:
             continue
+
         runs = len(members[run.group])
-        texts = [
-            f"{run.name}\nepoch {p.epoch}, {time.text(p.elapsed_s)}\n{p.value * scale:.4g}{unit}"
-            for p in run.curves[metric]
-        ]
-        look = {
-            "colour": run_colour(number),
-            "series": series_name(run.group, runs, number),
-        }
-        look |= {"size": 4.5 if runs == 1 else 3, "texts": texts}
-        marks.append(Points(x=list(curve[0]), y=list(curve[1]), **look))
+        texts = []
+
+        for point in run.curves[of.metric]:
+            moment = f"epoch {point.epoch}, {unit.text(point.elapsed_s)}"
+            value = f"{point.value * of.scale:.4g}{of.unit}"
+            texts.append(f"{run.name}\n{moment}\n{value}")
+
+        marks.append(
+            Points(
+                x=list(curve[0]),
+                y=list(curve[1]),
+                colour=run_colour(number),
+                series=series_name(run.group, runs, number),
+                # Points of several runs would hide their group's line.
+                size=4.5 if runs == 1 else 3,
+                texts=texts,
+            )
+        )
 
     return marks
 
 
 def _met_targets(
-    report: Report,
-    metric: str,
-    axis: str,
-    bands: Sequence[Band],
-    y: Axis,
-    scale: float,
+    of: _Shown, axis: str, bands: Sequence[Band], y: Axis
 ) -> tuple[list[Band], list[Mark]]:
     """Returns the bands with points where targets are met, and marks at these points.
 
-    It has many parameters because each is a setting of the figure. A ring is where the
-    group's line crosses a target for the last time before the rule is met; a dot is
-    where the rule is met, at the median time of the group's runs. Groups of which at
-    most half of the runs met the target get neither.
+    A ring is where the group's line crosses a target for the last time before the rule
+    is met; a dot is where the rule is met, at the median time of the group's runs.
+    Groups of which at most half of the runs met the target get neither.
+
+    Args:
+        of: the metric.
+        axis: the horizontal axis, one of `AXES`.
+        bands: on this axis.
+        y: the vertical axis.
     """
+    report = of.report
+    better = metric_named(of.metric, report.metrics).better
     drawn = {band.number: band for band in bands}
     marks: list[Mark] = []
-    unit_s = time_unit(report).seconds
+
     for number, (group, indices) in enumerate(group_members(report.runs).items()):
+        if number not in drawn:
+            continue
+
+        runs = [report.runs[run] for run in indices]
         for index, (name, value) in enumerate(report.targets):
-            if name != metric or number not in drawn:
+            if name != of.metric:
                 continue
-            runs = [report.runs[run] for run in indices]
-            met = _median_place(runs, index, axis, unit_s)
+
+            met = _median_place(report, runs, index, axis)
             if met is None:
                 continue
 
-            line = drawn[number].with_point(min(met, drawn[number].x[-1]), log=y.log)
-            met = min(met, line.x[-1])
-            target = value * scale
-            better = metric_named(metric, report.metrics).better
-            crossing = _crossing(line, target, met, better, y.log)
-            look = {
-                "colour": run_colour(number),
-                "series": series_name(group, line.runs, number),
-            }
+            met = min(met, drawn[number].x[-1])
+            line = drawn[number].with_point(met, log=y.log)
+            target = value * of.scale
+            colour = run_colour(number)
+            series = series_name(group, line.runs, number)
             label = f"{group}\ntarget {target:.4g}"
+            crossing = _crossing(line, target, met, better, y.log)
+
             if crossing is not None:
                 line = line.with_point(crossing, log=y.log)
-                text = f"{label} crossed after {crossing:.4g} {axis}"
                 marks.append(
                     Points(
                         x=[crossing],
                         y=[line.at(crossing)],
                         symbol="ring",
                         size=12,
-                        texts=[text],
-                        **look,
+                        texts=[f"{label} crossed after {crossing:.4g} {axis}"],
+                        colour=colour,
+                        series=series,
                     )
                 )
 
-            text = f"{label} met by the rule after {met:.4g} {axis}"
             marks.append(
-                Points(x=[met], y=[line.at(met)], size=9, texts=[text], **look)
+                Points(
+                    x=[met],
+                    y=[line.at(met)],
+                    size=9,
+                    texts=[f"{label} met by the rule after {met:.4g} {axis}"],
+                    colour=colour,
+                    series=series,
+                )
             )
             drawn[number] = line
 
@@ -627,19 +774,29 @@ def _met_targets(
 
 
 def _median_place(
-    runs: Sequence[RunAnalysis], target: int, axis: str, unit_s: float
+    report: Report, runs: Sequence[RunAnalysis], target: int, axis: str
 ) -> float | None:
-    """Returns the median place at which runs met a target; None if half never did."""
+    """Returns the median place at which runs met a target; None if half never did.
+
+    The median is infinite if half of them never met it, and the axis is unknown if a
+    log doesn't allow it.
+    """
+    unit_s = time_unit(report).seconds
     ends = []
+
     for run in runs:
         tta = run.results[target].tta
+        at = {}
         if tta.reached:
-            ends.append(places(run, tta.epoch, tta.seconds, unit_s).get(axis, math.inf))
-        else:
-            ends.append(math.inf)
+            at = places(run, tta.epoch, tta.seconds, unit_s)
+
+        ends.append(at.get(axis, math.inf))
 
     middle = statistics.median(ends)
-    return middle if math.isfinite(middle) else None
+    if not math.isfinite(middle):
+        return None
+
+    return middle
 
 
 def _crossing(
@@ -648,10 +805,12 @@ def _crossing(
     """Returns where a line last crosses a target before ``until``; None if it does not.
 
     A line is straight between its points as it is drawn: in logarithms if ``log``.
+    ``better`` says whether the metric's better values are higher or lower ones.
     """
-    y = line.middle if better != HIGHER else -line.middle
-    limit = target if better != HIGHER else -target
-    meets = y <= limit
+    meets = line.middle <= target
+    if better == HIGHER:
+        meets = line.middle >= target
+
     begins = np.flatnonzero(meets[1:] & ~meets[:-1] & (line.x[:-1] < until))
     if not begins.size:
         return None
@@ -664,170 +823,241 @@ def _crossing(
 
     share = (target - ends[0]) / (ends[1] - ends[0])
     left, right = line.x[before : before + 2]
+
     return float(left + share * (right - left))
 
 
+# Groups whose first run gets a row that shows when it evaluated.
 _MOST_RUNS = 6
+# What rates are called on the axis, and what they count, the preferred one first.
 _RATES = {
     "utterances_per_s": ("utterances/s", "Utterances"),
     "audio_s_per_s": ("audio s/s", "Seconds of audio"),
 }
+# A pause in training is visible if it takes this part of the axis, and so many times the
+# usual distance between points.
 _GAP_SHARE = 0.02
 _GAP_STEPS = 5
 
 
 def throughput_charts(report: Report, results: Results) -> list[Chart]:
-    """Source: the paper (arXiv 2003.12366), equation 4 and Figure 9."""
+    """Returns the figures of the throughput: of steady steps, and over the wall clock.
+
+    Below the first one, rows show when evaluations ran. Source: the paper
+    (arXiv 2003.12366), equation 4 and Figure 9.
+    """
     series = [run.series.throughput for run in report.runs if run.series is not None]
-    rate = next(
-        (rate for rate in _RATES if series and all(rate in of for of in series)), None
-    )
-    if rate is None:
+    rates = [rate for rate in _RATES if series and all(rate in of for of in series)]
+    if not rates:
         raise NotDrawnError(
-            "Throughput over time: not every log states the utterances or the audio of its steps."
+            "Throughput over time: not every log states the utterances or the audio of its "
+            "steps."
         )
 
-    label, what = _RATES[rate]
-
+    label, what = _RATES[rates[0]]
     unit_s = time_unit(report).seconds
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
-        speeds = None if run.series is None else run.series.throughput[rate]
-        if speeds and axis in speeds.x:
-            return _broken(_scaled(speeds.x[axis], axis, unit_s), speeds.y)
+        if run.series is None:
+            return None
 
-        return None
+        speeds = _on_axis(run.series.throughput[rates[0]], axis, unit_s)
+        if speeds is None:
+            return None
+
+        return _broken(*speeds)
 
     bands = bands_by_axis(report, curve)
+    low, high = value_limits(bands)
+    y = Axis(f"throughput, {label}", limits=(0.0, high))
+
+    # A linear axis would hide the differences of slow groups.
+    if ratio([float(np.nanmedian(band.middle)) for band in bands["time"]]) > 4:
+        y = Axis(f"throughput, {label}", log=True, limits=(low, high))
+
     caption = (
         f"{what} trained on per second of training steps, waiting and compilation included, "
         "as a moving mean over 2 % of the steps"
     )
-    rugs = _runs(report)
-    if rugs:
+    evaluated = _first_runs(report)
+    if evaluated:
         caption += "; beneath: when evaluations ran"
-    log = ratio([float(np.nanmedian(band.middle)) for band in bands["time"]]) > 4
-    low, high = value_limits(bands)
-    y = Axis(f"throughput, {label}", log=log, limits=(low if log else 0.0, high))
+
     views = {}
     for axis, of_axis in bands.items():
         x = time_axis(report, bands, axis)
         steady = band_marks(of_axis)
         views[axis] = [Panel(steady, x, y)]
-        marks: list[Mark] = []
-        for row, rug in enumerate(rugs):
-            marks += _rug(row, rug, axis, unit_s)
+        rows: list[Mark] = []
 
-        if marks:
-            top = Axis(
-                "", log=x.log, limits=x.limits, choose=True, tick_labels=[], ticks=[]
+        for row, first in enumerate(evaluated):
+            rows += _evaluated(row, first, axis, unit_s)
+
+        if rows:
+            top = replace(x, label="", tick_labels=[], ticks=[])
+            beneath = Axis(
+                "evaluations", limits=(len(evaluated), 0.0), ticks=[], grid=False
             )
-            beneath = Axis("evaluations", limits=(len(rugs), 0.0), ticks=[], grid=False)
-            rows = Panel(marks, x, beneath, 16.0 * max(len(rugs), 4))
-            views[axis] = [Panel(steady, top, y, 260), rows]
+            height = 16.0 * max(len(evaluated), 4)
+            views[axis] = [
+                Panel(steady, top, y, 260),
+                Panel(rows, x, beneath, height),
+            ]
 
-    steady = chart_of_views("throughput", with_spread(caption, bands), views)
-    return [steady, *_over_the_wall_clock(report)]
+    of_steps = chart_of_views("throughput", with_spread(caption, bands), views)
+    return [of_steps, *_over_the_wall_clock(report)]
 
 
 def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
-    # Adds gaps where training visibly paused.
+    """Returns a curve with gaps, which are NaN, where training visibly paused."""
     if x.size < 3:
         return x, y
+
     pauses = np.diff(x)
     least = max(_GAP_SHARE * (x[-1] - x[0]), _GAP_STEPS * float(np.median(pauses)))
     after = np.flatnonzero(pauses > least)
     between = (x[after] + x[after + 1]) / 2
+
     return np.insert(x, after + 1, between), np.insert(y, after + 1, np.nan)
 
 
-def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
-    shown_runs = []
+@dataclass(frozen=True)
+class _FirstRun:
+    """The first run of a group, which evaluated.
+
+    Attributes:
+        label: of the group, in legends.
+        number: of its colour.
+        run: the run; its series are known.
+    """
+
+    label: str
+    number: int
+    run: RunAnalysis
+
+
+def _first_runs(report: Report) -> list[_FirstRun]:
+    """Returns the first run of each group, of at most `_MOST_RUNS` that evaluated."""
+    shown = []
     for number, (group, indices) in enumerate(group_members(report.runs).items()):
         run = report.runs[indices[0]]
         if run.series is not None and run.series.evaluations:
-            shown_runs.append(
-                (series_name(group, len(indices), number), number, run, run.series)
-            )
+            label = series_name(group, len(indices), number)
+            shown.append(_FirstRun(label, number, run))
 
-    return shown_runs[:_MOST_RUNS]
+    return shown[:_MOST_RUNS]
 
 
-def _rug(
-    row: int,
-    rug: tuple[str, int, RunAnalysis, RunSeries],
-    axis: str,
-    unit_s: float,
-) -> list[Mark]:
-    """Returns when a run evaluated, as a row of bars over time, else of ticks."""
-    name, number, run, series = rug
-    epochs, starts, stops = zip(*series.evaluations, strict=True)
+def _evaluated(row: int, first: _FirstRun, axis: str, unit_s: float) -> list[Mark]:
+    """Returns when a run evaluated, as a row of bars over time, else of ticks.
+
+    Args:
+        row: its number from the top.
+        first: the run.
+        axis: one of `AXES`; [] if the run's log doesn't allow it.
+        unit_s: the seconds in a unit of the time axis.
+    """
+    evaluations = first.run.series.evaluations
     texts = [
-        f"{run.name}\nevaluation of epoch {epoch}: {stop - start:.3g} s"
-        for epoch, start, stop in zip(epochs, starts, stops, strict=True)
+        f"{first.run.name}\nevaluation of epoch {epoch}: {stop - start:.3g} s"
+        for epoch, start, stop in evaluations
     ]
-    about = {"series": name, "colour": run_colour(number), "texts": texts}
+    colour = run_colour(first.number)
+
     if axis == "time":
-        starts = [start / unit_s for start in starts]
-        stops = [stop / unit_s for stop in stops]
-        rows = {"y0": [row + 0.15] * len(texts), "y1": [row + 0.85] * len(texts)}
-        # The outline keeps an evaluation of seconds visible in a run of hours.
-        return [Rects(x0=starts, x1=stops, outline=1, **rows, **about)]
+        return [
+            Rects(
+                x0=[start / unit_s for _, start, _ in evaluations],
+                x1=[stop / unit_s for _, _, stop in evaluations],
+                y0=[row + 0.15] * len(texts),
+                y1=[row + 0.85] * len(texts),
+                # Keeps an evaluation of seconds visible in a run of hours.
+                outline=1,
+                series=first.label,
+                colour=colour,
+                texts=texts,
+            )
+        ]
 
-    at = [places(run, epoch, stop) for epoch, stop in zip(epochs, stops, strict=True)]
-    if any(axis not in position for position in at):
+    x = [places(first.run, epoch, stop).get(axis) for epoch, _, stop in evaluations]
+    if None in x:
         return []
-    x = [position[axis] for position in at]
-    return [Points(x=x, y=[row + 0.5] * len(at), symbol="tick", size=9, **about)]
+
+    return [
+        Points(
+            x=x,
+            y=[row + 0.5] * len(x),
+            symbol="tick",
+            size=9,
+            series=first.label,
+            colour=colour,
+            texts=texts,
+        )
+    ]
 
 
-def _bin_s(series: RunSeries) -> float:
-    """Returns how many seconds each point of the throughput over the wall clock averages."""
-    # The first is at half a bin.
-    return 2 * float(series.wall_throughput.x["time"][0])
+def _bin_s(speeds: Series) -> float:
+    """Returns how many seconds each point of the throughput over the wall clock averages.
+
+    The first point is at half a bin.
+    """
+    return 2 * float(speeds.x["time"][0])
 
 
 def _over_the_wall_clock(report: Report) -> list[Chart]:
-    shown = [run for run in _runs(report) if run[3].wall_throughput is not None]
-    if not shown:
-        return []
-    unit = time_unit(report)
-    drawn = [(*run[:2], run[3].wall_throughput) for run in shown]
-    marks: list[Mark] = []
-    for name, number, speeds in drawn:
-        look = {
-            "colour": run_colour(number),
-            "dash": chart.run_dash(number),
-            "width": 1.2,
-        }
-        marks.append(
-            Line(x=speeds.x["time"] / unit.seconds, y=speeds.y, series=name, **look)
-        )
+    """Returns the figure of the throughput over the wall clock, [] if it is unknown.
 
-    ends = [float(speeds.x["time"][-1]) / unit.seconds for *_, speeds in drawn]
-    highest = max(float(speeds.y.max()) for *_, speeds in drawn)
+    Source: the paper (arXiv 2003.12366), Figure 9.
+    """
+    unit = time_unit(report)
+    marks: list[Mark] = []
+    falls = []
+    ends = []
+    highest = 0.0
+
+    for first in _first_runs(report):
+        speeds = first.run.series.wall_throughput
+        if speeds is None:
+            continue
+
+        x = speeds.x["time"] / unit.seconds
+        marks.append(
+            Line(
+                x=x,
+                y=speeds.y,
+                series=first.label,
+                colour=run_colour(first.number),
+                dash=chart.run_dash(first.number),
+                width=1.2,
+            )
+        )
+        ends.append(float(speeds.x["time"][-1]) / unit.seconds)
+        highest = max(highest, float(speeds.y.max()))
+        fall = first.run.series.fall_at_evaluations
+
+        if fall is not None:
+            percent = f"{100 * fall:.0f} %"
+            falls.append(f"{first.label} {percent} (mean of {_bin_s(speeds):.2g} s)")
+
+    if not marks:
+        return []
+
     caption = (
-        "Utterances trained on per second of the wall clock, evaluations and all else included, "
-        "so pauses of training show as dips; each group's first run"
+        "Utterances trained on per second of the wall clock, evaluations and all else "
+        "included, so pauses of training show as dips; each group's first run"
     )
-    falls = [
-        f"{name} {100 * series.fall_at_evaluations:.0f} % (mean of {_bin_s(series):.2g} s)"
-        for name, _, _, series in shown
-        if series.fall_at_evaluations is not None
-    ]
     if falls:
         caption += f". At an evaluation the throughput falls by: {', '.join(falls)}"
-    log = ratio(ends) > 8
-    limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
+
+    log = ratio(ends) > _LOG_TIME_RATIO
+    start = min(ends) / 50 if log else 0.0
     x = Axis(
         f"{unit.name} since the creation of the model",
-        limits=limits,
+        limits=(start, max(1e-9, *ends) * 1.03),
         log=log,
         choose=True,
     )
     y = Axis("throughput, utterances/s", limits=(0.0, 1.08 * highest or 1.0))
-    return [
-        Chart(
-            "throughput_wall", caption, [Panel(marks, x, y, 220)], wide=True, width=760
-        )
-    ]
+    panel = Panel(marks, x, y, 220)
+
+    return [Chart("throughput_wall", caption, [panel], wide=True, width=760)]

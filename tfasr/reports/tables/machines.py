@@ -1,4 +1,10 @@
-"""The tables of machines: cost and energy to each target; who waited for whom in a cluster."""
+"""The tables of machines: cost and energy to each target; who waited for whom in a cluster.
+
+A `Column` is defined once for text, CSV, JSON and the page; most name their value by a
+path, such as "charge.cost.usd". Costs come from `tfasr.reports.charges`, which is told
+by ``--hardware`` or by the run's own ledger what the machine was. Without either there
+is no table, rather than one full of unknowns.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,7 +13,6 @@ from typing import Any, NamedTuple
 from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
     NEVER,
-    REFUSED,
     UNKNOWN,
     Column,
     Table,
@@ -17,20 +22,22 @@ from tfasr.display.table import (
     percent,
     table_of,
     values_of,
+    whole_percent,
 )
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.groups import of_single_runs
+from tfasr.reports.groups import of_single_runs, some_of
 from tfasr.reports.numbers import Report, RunAnalysis, target_label
 from tfasr.reports.tables.runs import RunAtTarget, minutes_of
 from tfasr.tta.costs import relative_cost
 
+# Runs that a note names; the others of the same machine are counted.
 _NAMED = 3
 _RULE = (
-    "Charged: from the start of the run's process until the target was met. Under every policy, "
-    "this includes initialisation, evaluation and lost work. It doesn't include downtime between "
-    "sessions, although a rented machine may cost money then too. Relative: cost in dollars, or "
-    "hours times price if dollars are unknown, compared with the first run. "
-    f"{NEVER}: never reached. {UNKNOWN}: not known."
+    "Charged: from the start of the run's process until the target was met. Under every "
+    "policy, this includes initialisation, evaluation and lost work. It doesn't include "
+    "downtime between sessions, although a rented machine may cost money then too. "
+    "Relative: cost in dollars, or hours times price if dollars are unknown, compared with "
+    f"the first run. {NEVER}: never reached. {UNKNOWN}: not known."
 )
 
 
@@ -47,35 +54,53 @@ def cost_tables(report: Report) -> list[Table]:
 
 
 def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
-    """Returns a function for a run's cost and energy to a target; unknown values are None."""
-    columns = cost_columns(report) if _known(report) else []
+    """Returns a function for a run's cost and energy to a target.
+
+    Unknown values are None. The function returns {} if the report has no cost tables.
+    """
+    columns = []
+    if _known(report):
+        columns = cost_columns(report)
+
     return lambda at: values_of(columns, at)
 
 
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns columns of a run's cost and energy; JSON leaves out those of ``intervals``."""
+    """Returns columns of a run's cost and energy to a target.
+
+    Args:
+        report: the runs.
+        priced_apart: whether readers see the dollars of machine and electricity in
+            columns of their own, next to their sum.
+        intervals: kinds of intervals whose joules readers see; programs find all of
+            them in ``energy_by_interval_joules``.
+    """
 
     def ratio(at: RunAtTarget) -> float | None:
-        charge = at.charge
         first = RunAtTarget(at.report, 0, at.target).charge
-        comparable = charge is not None and first is not None and not at.refused
-        return relative_cost(first.cost, charge.cost) if comparable else None
+        if at.charge is None or first is None or at.refused:
+            return None
 
-    def refused(at: RunAtTarget) -> str:
-        return REFUSED if at.refused else _absent(at)
+        return relative_cost(first.cost, at.charge.cost)
 
-    relative = "relative" if len(report.runs) > 1 else ""
-    machine, electricity = (
-        ("machine\nUSD", "electricity\nUSD") if priced_apart else ("", "")
-    )
+    # A column without a heading is for programs only.
+    relative = machine = electricity = ""
+    if len(report.runs) > 1:
+        relative = "relative"
+
+    if priced_apart:
+        machine = "machine\nUSD"
+        electricity = "electricity\nUSD"
+
     minutes = minutes_of(report)
-    price = "run.charges.hardware.hourly_usd"
-    return [
+    columns = [
         Column("", "hardware", "run.charges.hardware.name"),
         Column("charged\nmin", "charged_s", "charge.cost.charged_s", minutes, _absent),
-        Column("USD/h", "price_usd_per_hour", price, _figure),
+        Column(
+            "USD/h", "price_usd_per_hour", "run.charges.hardware.hourly_usd", _figure
+        ),
         Column(machine, "machine_usd", "charge.cost.machine_usd", _figure, _absent),
         Column(
             electricity,
@@ -88,8 +113,8 @@ def cost_columns(
             relative,
             "cost_relative",
             ratio,
-            lambda share: f"{100 * share:.0f} %",
-            refused,
+            whole_percent,
+            lambda at: at.or_refused(_absent(at)),
         ),
         Column("kWh", "energy_kwh", "charge.cost.kwh", shown=_kwh),
         Column("", "energy_is", "charge.cost.kwh_is"),
@@ -97,25 +122,24 @@ def cost_columns(
         Column("", "energy_by_interval_joules", "charge.energy.joules"),
         Column("", "energy_unknown_s", "charge.energy.total_unknown_s"),
         Column("", "energy_counters", "run.charges.counters"),
-        *(
-            Column(
-                f"{INTERVAL_LABELS[name]}\nJ",
-                "",
-                lambda at: None,
-                shown=_joules_of(name),
-            )
-            for name in intervals
-        ),
     ]
+
+    for name in intervals:
+        heading = f"{INTERVAL_LABELS[name]}\nJ"
+        columns.append(Column(heading, "", "charge", shown=_joules_of(name)))
+
+    return columns
 
 
 def _known(report: Report) -> bool:
+    """Whether there is anything to show about some run's cost or energy."""
     return any(run.charges is not None and run.charges.known for run in report.runs)
 
 
 def _table(report: Report, target: int) -> Table:
+    """Returns the table of cost and energy to the target with an index."""
     rows = [RunAtTarget(report, index, target) for index in range(len(report.runs))]
-    charged = [charge for row in rows if (charge := row.charge)]
+    charged = [row.charge for row in rows if row.charge]
     used = [charge.energy.joules for charge in charged if charge.energy]
     columns = cost_columns(
         report,
@@ -124,31 +148,47 @@ def _table(report: Report, target: int) -> Table:
             name for name in INTERVALS if any(joules[name] != 0 for joules in used)
         ],
     )
+
+    notes = [_RULE]
     single = of_single_runs([1] * len(report.runs))
-    notes = [_RULE, f"Relative costs depend on times, and {single}."][
-        : 2 if single else 1
-    ]
+    if single:
+        notes.append(f"Relative costs depend on times, and {single}.")
+
+    label = target_label(*report.targets[target], report.metrics)
+
     return table_of(
-        f"Cost and energy to {target_label(*report.targets[target], report.metrics)}",
-        # The CSV has the same formatted text as the shown table, as in earlier
-        # versions.
-        [Column("Run", "", "run.name"), *for_readers(columns, lambda at: at)],
+        f"Cost and energy to {label}",
+        # Programs get the formatted text too: its marks say what is an estimate.
+        [Column("Run", "", "run.name"), *for_readers(columns, lambda row: row)],
         rows,
-        [*notes, *_notes(report)],
+        notes + _notes(report),
     )
 
 
 def _absent(at: RunAtTarget) -> str:
-    return NEVER if at.charge is None else UNKNOWN
+    """Returns why a value is missing: the target was never met, or it is not known."""
+    if at.charge is None:
+        return NEVER
+
+    return UNKNOWN
 
 
 def _joules_of(interval: str) -> Callable[[RunAtTarget], str]:
+    """Returns a formatter of the joules of a kind of interval.
+
+    They are a lower bound, "> 12", if counters were not read for some of the time.
+    """
+
     def shown(at: RunAtTarget) -> str:
         used = at.charge and at.charge.energy
         if used is None or used.joules[interval] is None:
             return _absent(at)
-        unknown = used.unknown_s[interval] > 0
-        return f"{'> ' if unknown else ''}{_figure(used.joules[interval])}"
+
+        text = _figure(used.joules[interval])
+        if used.unknown_s[interval] > 0:
+            return f"> {text}"
+
+        return text
 
     return shown
 
@@ -162,20 +202,26 @@ def _electricity(at: RunAtTarget) -> str:
 
 
 def _dollars(at: RunAtTarget) -> str:
+    """Formats the sum of a run's dollars; electricity in it may be an estimate."""
     usd = at.charge and at.charge.cost.usd
-    if usd is None or at.charge.cost.electricity_usd is None:
-        return _absent(at) if usd is None else _figure(usd)
+    if usd is not None and at.charge.cost.electricity_usd is None:
+        return _figure(usd)
+
     return _of_energy(at, usd)
 
 
 def _of_energy(at: RunAtTarget, value: float | None) -> str:
-    """Shows a figure that energy is part of, and whether it is a lower bound or an
-    estimate.
+    """Formats a figure that energy is part of.
+
+    A mark says whether it is a lower bound ("> 12") or an estimate from nominal power
+    ("12 (est.)").
     """
     if value is None:
         return _absent(at)
+
     text = _figure(value)
     marked = {"at least": f"> {text}", "estimate": f"{text} (est.)"}
+
     return marked.get(at.charge.cost.kwh_is, text)
 
 
@@ -186,59 +232,69 @@ def _notes(report: Report) -> list[str]:
     """
     names: dict[str, list[str]] = {}
     for run in report.runs:
-        machine = run.charges.hardware if run.charges else None
-        source = f" ({machine.source})" if machine and machine.source else ""
-        facts = [f"machine {machine.name}{source}"] if machine and machine.name else []
-        facts += run.charges.notes if run.charges else []
+        if run.charges is None:
+            continue
+
+        facts = list(run.charges.notes)
+        machine = run.charges.hardware
+        if machine and machine.name:
+            source = f" ({machine.source})" if machine.source else ""
+            facts.insert(0, f"machine {machine.name}{source}")
+
         if facts:
             names.setdefault("; ".join(facts), []).append(run.name)
 
-    notes = []
-    for facts, of in names.items():
-        more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
-        notes.append(f"{', '.join(of[:_NAMED])}{more}: {facts}.")
-
-    return notes
+    return [f"{some_of(runs, _NAMED)}: {facts}." for facts, runs in names.items()]
 
 
 def _figure(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """Formats an amount with four digits, or with all digits before the point."""
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+
+    return f"{value:.4g}"
 
 
 class _Row(NamedTuple):
+    """A worker, or the exchange of all workers, of one run of a report."""
+
+    # The run's place in the report, which gives the row its colour.
     index: int
     run: RunAnalysis
-    part: Any  # of `RunAnalysis.workers`, `rounds` or `machines`, or its `exchange`
+    # Of `RunAnalysis.workers`, `rounds` or `machines`, or its `exchange`.
+    part: Any
 
 
 _WAITED = [
-    "Over the steps that all workers recorded, without compilation. waited: time spent waiting for "
-    "the last worker (a lower bound). held up: over the steps in which this worker was last, how "
-    "long the worker that was ready first waited for it. exchange: from when the last worker was "
-    "ready until all gradients were summed and applied. Workers' clocks are not compared: a step "
-    "ends for all workers at the same time."
+    "Over the steps that all workers recorded, without compilation. waited: time spent "
+    "waiting for the last worker (a lower bound). held up: over the steps in which this "
+    "worker was last, how long the worker that was ready first waited for it. exchange: "
+    "from when the last worker was ready until all gradients were summed and applied. "
+    "Workers' clocks are not compared: a step ends for all workers at the same time."
 ]
 
 _IN_ROUNDS = [
-    "Read from the chief's ledger. held up: how long the chief waited in rounds in which this "
-    "worker came last. staleness: the largest number of other workers' changes that were added to "
-    "the weights during one of its rounds. left out: how often the others went on without it."
+    "Read from the chief's ledger. held up: how long the chief waited in rounds in which "
+    "this worker came last. staleness: the largest number of other workers' changes that "
+    "were added to the weights during one of its rounds. left out: how often the others "
+    "went on without it."
 ]
 
 _EXCHANGED = [
-    "MB a step: size of the gradients that each worker computes and that are summed over all "
-    "workers. sent: in a ring of n workers, each sends 2 (n - 1) / n of that size. achieved: MB "
-    "sent, divided by the time of the exchange, which includes the update of the weights. link: "
-    "the speed measured before the first step, when as many bytes were summed without training. "
-    "latency: time to sum 4 kB over all workers."
+    "MB a step: size of the gradients that each worker computes and that are summed over "
+    "all workers. sent: in a ring of n workers, each sends 2 (n - 1) / n of that size. "
+    "achieved: MB sent, divided by the time of the exchange, which includes the update of "
+    "the weights. link: the speed measured before the first step, when as many bytes were "
+    "summed without training. latency: time to sum 4 kB over all workers."
 ]
 
 _USED = [
-    "Means over the time that each worker ran, including evaluations. 100 % means that all cores "
-    "of the host are busy. Of the machine: how much of the processors that it wanted a worker got. "
-    "Energy: from the counters of the worker's host, each counted once. If "
+    "Means over the time that each worker ran, including evaluations. 100 % means that all "
+    "cores of the host are busy. Of the machine: how much of the processors that it wanted "
+    "a worker got. Energy: from the counters of the worker's host, each counted once. If "
     "several workers share a host, its energy is in the row of the first."
 ]
+# In place of the joules of a cluster some of whose hosts can't measure them.
 _NO_SUM = "no sum of energy, because not every host has a counter"
 
 
@@ -247,48 +303,64 @@ def worker_tables(report: Report) -> list[Table]:
 
     Tables without data are left out; a run in one process adds no rows.
     """
-    runs = list(enumerate(report.runs))
-    parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
-    exchanges = [
-        _Row(index, run, run.exchange)
-        for index, run in runs
-        if run.exchange is not None
-    ]
-    rounds = [_Row(index, run, part) for index, run in runs for part in run.rounds]
-    machines = [
-        _Row(index, run, machine) for index, run in runs for machine in run.machines
-    ]
-    used = list(_USED)
-    for run in report.runs:
-        if run.worker_joules:
-            total = _watt_hours(math.fsum(run.worker_joules.values()))
-            complete = all(machine.measured for machine in run.machines)
-            sum_of = f"{total} Wh over all hosts" if complete else _NO_SUM
-            used.append(f"{run.name}: {sum_of}.")
+    waits = []
+    rounds = []
+    exchanges = []
+    machines = []
+
+    for index, run in enumerate(report.runs):
+        waits += [_Row(index, run, worker) for worker in run.workers]
+        rounds += [_Row(index, run, worker) for worker in run.rounds]
+        machines += [_Row(index, run, machine) for machine in run.machines]
+
+        if run.exchange is not None:
+            exchanges.append(_Row(index, run, run.exchange))
+
+    made = (
+        ("who waited for whom", "workers", _WAITS, waits, _WAITED),
+        ("rounds", "worker_rounds", _ROUNDS, rounds, _IN_ROUNDS),
+        ("exchange of gradients", "exchange", _EXCHANGES, exchanges, _EXCHANGED),
+        ("machines", "worker_machines", _MACHINES, machines, _USED + _sums(report)),
+    )
 
     return [
         table_of(
-            title, columns, rows, notes, name=name, colours=[row.index for row in rows]
+            f"Workers: {what}",
+            columns,
+            rows,
+            notes,
+            name=name,
+            colours=[row.index for row in rows],
         )
-        for title, name, columns, rows, notes in (
-            ("Workers: who waited for whom", "workers", _WAITS, parts, _WAITED),
-            ("Workers: rounds", "worker_rounds", _ROUNDS, rounds, _IN_ROUNDS),
-            (
-                "Workers: exchange of gradients",
-                "exchange",
-                _EXCHANGES,
-                exchanges,
-                _EXCHANGED,
-            ),
-            ("Workers: machines", "worker_machines", _MACHINES, machines, used),
-        )
+        for what, name, columns, rows, notes in made
         if rows
     ]
 
 
+def _sums(report: Report) -> list[str]:
+    """Returns a note on the energy of all hosts of each run that has counters."""
+    notes = []
+    for run in report.runs:
+        if not run.worker_joules:
+            continue
+
+        sum_of = _NO_SUM
+        if all(machine.measured for machine in run.machines):
+            total = _watt_hours(math.fsum(run.worker_joules.values()))
+            sum_of = f"{total} Wh over all hosts"
+
+        notes.append(f"{run.name}: {sum_of}.")
+
+    return notes
+
+
 def _called(row: _Row) -> str:
+    """Returns a worker's name: its run and rank; rank 0 is the chief."""
     rank = at("part.rank")(row)
-    return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
+    if rank == 0:
+        return f"{row.run.name}, 0 (chief)"
+
+    return f"{row.run.name}, {rank}"
 
 
 def _exchange_ms(row: _Row) -> str:
@@ -308,12 +380,19 @@ def _joules(row: _Row) -> float | None:
 
 
 def _used_energy(row: _Row) -> str:
+    """Formats the energy of a worker's host, or names the rank that counts it."""
     if row.part.shares_with is not None:
         return f"with {row.part.shares_with}"
+
     joules = _joules(row)
-    return UNKNOWN if joules is None else _watt_hours(joules)
+    if joules is None:
+        return UNKNOWN
+
+    return _watt_hours(joules)
 
 
+# Times of workers whose gradients are summed in each step, see
+# `tfasr.reports.charges.WorkerTimes`.
 _WAITS: list[Column[_Row]] = [
     Column("Worker", "run", "run.name", shown=_called),
     Column("", "rank", "part.rank"),

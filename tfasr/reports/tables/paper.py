@@ -1,10 +1,15 @@
-"""The paper's tables for your runs: systems, times to accuracy, epochs, evaluation, load."""
+"""The paper's tables for your runs: systems, times to accuracy, epochs, evaluation, load.
+
+`paper_tables` fills the tables of arXiv 2003.12366 with your own runs. `published_tables`
+puts your rows above those that a source has published, such as the paper or MLPerf (see
+`tfasr.tta.published.results`); a study that measured more after its runs, such as error
+rates over beam widths, passes them to `published_table` as `Measured`.
+"""
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, product, starmap
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ from tfasr.display.table import (
     table_of,
     three_digits,
     values_of,
+    whole_percent,
 )
 from tfasr.kit.files import EXPERIMENT_FILE, object_or_empty
 from tfasr.reports.groups import (
@@ -33,7 +39,14 @@ from tfasr.reports.groups import (
     one_run_each,
     spread_at_hand,
 )
-from tfasr.reports.numbers import Report, RunAnalysis, metric_label, target_label
+from tfasr.reports.numbers import (
+    Report,
+    RunAnalysis,
+    median_of,
+    metric_label,
+    target_label,
+    with_counts,
+)
 from tfasr.reports.tables.runs import RUN, SPEEDS, minutes_of, target_name
 from tfasr.tta.metrics import Target, computed_metrics, metric_named
 from tfasr.tta.policies import first_sustained
@@ -45,18 +58,20 @@ def paper_tables(report: Report, results: Results) -> list[Table]:
 
     A table without any known value is left out, as for logs of other programs.
     """
-    made = (
-        _table("Systems", "systems", report, _SYSTEMS, _SYSTEMS_NOTE),
-        time_to_accuracy_table(report, results) if results else None,
+    tables = [_table("Systems", "systems", report, _SYSTEMS, _SYSTEMS_NOTE)]
+    if results:
+        tables.append(time_to_accuracy_table(report, results))
+
+    evaluations = _evaluations(report)
+    tables += [
         _table(
             "Epochs and throughput", "epochs", report, _epochs(report), _EPOCHS_NOTE
         ),
-        _table(
-            "Evaluation", "evaluation", report, _evaluations(report), _EVALUATION_NOTE
-        ),
+        _table("Evaluation", "evaluation", report, evaluations, _EVALUATION_NOTE),
         _table("Utilisation", "utilisation", report, _LOADS, _LOADS_NOTE),
-    )
-    return [table for table in made if table is not None]
+    ]
+
+    return [table for table in tables if table is not None]
 
 
 def gpus_of(run: RunAnalysis) -> str | None:
@@ -64,14 +79,12 @@ def gpus_of(run: RunAnalysis) -> str | None:
     names = run.facts["system"].get("gpus")
     if names is None:
         return None
-    return (
-        ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-        or "none"
-    )
+
+    return with_counts(names) or "none"
 
 
-def _digits(value: float) -> str:
-    return f"{value:.3g}"
+# Formats a number with three digits.
+_digits = "{:.3g}".format
 
 
 # Source: the paper, Table 1 (systems); prices are in the cost tables.
@@ -122,9 +135,21 @@ _LOADS_NOTE = "Means over the run, all cores and GPUs. Power: per GPU. Memory: t
 
 
 def _epochs(report: Report) -> list[Column[RunAnalysis]]:
-    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch
+    """Returns the columns of epochs: batch, devices, speed, epochs to each target.
+
+    Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch
     size).
     """
+    to_targets = [
+        Column(
+            f"epochs to\n{target_label(*target, report.metrics)}",
+            f"epochs_to_{target_name(target)}",
+            f"results.{index}.tta.epoch",
+            missing=NEVER,
+        )
+        for index, target in enumerate(report.targets)
+    ]
+
     return [
         _BATCH,
         Column("devices", "num_replicas", "facts.num_replicas"),
@@ -132,90 +157,105 @@ def _epochs(report: Report) -> list[Column[RunAnalysis]]:
         Column("optimizer", "optimizer", "facts.optimizer"),
         Column("epoch s", "epoch_s", "facts.epoch_s", _digits),
         *SPEEDS,
-        *(
-            Column(
-                f"epochs to\n{target_label(*target, report.metrics)}",
-                f"epochs_to_{target_name(target)}",
-                f"results.{index}.tta.epoch",
-                missing=NEVER,
-            )
-            for index, target in enumerate(report.targets)
-        ),
+        *to_targets,
     ]
 
 
 def _evaluations(report: Report) -> list[Column[RunAnalysis]]:
-    """Source: the paper, Table 3 (evaluation time and error rates over beam widths)."""
+    """Returns the columns of evaluations: decoder, seconds, best value of each metric.
+
+    Source: the paper, Table 3 (evaluation time and error rates over beam widths).
+    """
     columns: list[Column[RunAnalysis]] = [
         Column("decoder", "decoder", "facts.decoder"),
         Column("beam\nwidth", "beam_width", "facts.beam_width"),
         Column("evaluations", "evaluations", "facts.evaluations"),
         Column("placement", "placement", "facts.placement"),
-        *(
-            Column(f"{kind} s\neach", f"{kind}_s", f"facts.{kind}_s", _digits)
-            for kind in ("swap", "forward", "decode", "wait")
-        ),
     ]
-    for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
-        rate = metric_named(metric, report.metrics).rate
-        heading = f"best\n{metric_label(metric, report.metrics)}" + (
-            " %" if rate else ""
+    for kind in ("swap", "forward", "decode", "wait"):
+        columns.append(
+            Column(f"{kind} s\neach", f"{kind}_s", f"facts.{kind}_s", _digits)
         )
-        text = percent if rate else _digits
+
+    for metric in report.evaluated:
+        heading = f"best\n{metric_label(metric, report.metrics)}"
+        text = _digits
+        if metric_named(metric, report.metrics).rate:
+            heading += " %"
+            text = percent
+
         columns.append(Column(heading, f"best_{metric}", _best(metric), text))
 
     return columns
 
 
 def time_to_accuracy_table(report: Report, results: Results) -> Table:
-    """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first
-    system.
+    """Returns minutes to each target, relative to the first system.
+
+    Source: the paper, Tables 4 to 6.
     """
     members = list(group_members(report.runs).items())
-    minutes = minutes_of(report)
+    columns = [Column("Run", "group", lambda row: members[row][0])]
 
-    def refused(result: GroupResult) -> bool:
-        return any(map(report.refused, result.members))
+    for of_target in results:
+        columns += _times_of(report, of_target)
 
-    def of(of_target: Sequence[GroupResult]) -> list[Column[int]]:
-        def median(row: int) -> float | None:
-            return of_target[row].statistics.median_s
-
-        def share(row: int) -> float | None:
-            has_share = (
-                median(row) is not None and median(0) and not refused(of_target[row])
-            )
-            return median(row) / median(0) if has_share else None
-
-        def text(row: int) -> str:
-            time = NEVER if median(row) is None else minutes(median(row))
-            if refused(of_target[row]):
-                return f"{time} ({REFUSED})"
-            return time if share(row) is None else f"{time} ({100 * share(row):.0f} %)"
-
-        target = of_target[0].target
-        name = target_name(target)
-        return [
-            Column(of_target[0].label, f"{name}_median_s", median, shown=text),
-            Column("", f"{name}_relative_to_first", share),
-        ]
-
-    sizes = [result.statistics.n for result in results[0]] if results else []
-    single = of_single_runs(
-        sizes, spread_at_hand(result for row in results for result in row)
-    )
     notes = [f"Medians of the runs of each row. {NEVER}: never reached."]
+    if results:
+        single = of_single_runs(
+            [result.statistics.n for result in results[0]],
+            spread_at_hand(result for row in results for result in row),
+        )
+        if single:
+            notes.append(f"Of the times {single}.")
+
     return table_of(
         "Time to accuracy, minutes (and share of the first row's)",
-        [
-            Column("Run", "group", lambda row: members[row][0]),
-            *chain.from_iterable(map(of, results)),
-        ],
+        columns,
         range(len(members)),
-        [*notes, f"Of the times {single}."] if single else notes,
+        notes,
         colours=[runs[0] for _, runs in members],
         name="time_to_accuracy_of_groups",
     )
+
+
+def _times_of(report: Report, of_target: Sequence[GroupResult]) -> list[Column[int]]:
+    """Returns the columns of one target: each group's median time and its share.
+
+    Rows are the places of groups in the report; the first group is 100 %.
+    """
+    minutes = minutes_of(report)
+
+    def refused(row: int) -> bool:
+        return any(map(report.refused, of_target[row].members))
+
+    def median(row: int) -> float | None:
+        return of_target[row].statistics.median_s
+
+    def share(row: int) -> float | None:
+        if median(row) is None or not median(0) or refused(row):
+            return None
+
+        return median(row) / median(0)
+
+    def text(row: int) -> str:
+        time = NEVER
+        if median(row) is not None:
+            time = minutes(median(row))
+
+        if refused(row):
+            return f"{time} ({REFUSED})"
+        if share(row) is None:
+            return time
+
+        return f"{time} ({whole_percent(share(row))})"
+
+    name = target_name(of_target[0].target)
+
+    return [
+        Column(of_target[0].label, f"{name}_median_s", median, shown=text),
+        Column("", f"{name}_relative_to_first", share),
+    ]
 
 
 def _table(
@@ -233,7 +273,10 @@ def _table(
     table = table_of(
         title, columns, report.runs, [note], name=name, leave_out_empty=True
     )
-    return table if len(table.columns) > 1 else None
+    if len(table.columns) == 1:
+        return None
+
+    return table
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
@@ -241,6 +284,7 @@ def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
     return lambda run: run.value_at_best(metric)
 
 
+# Ends the names of published rows.
 _MARK = " (published)"
 Row = dict[str, Cell]
 
@@ -254,14 +298,19 @@ class Measured:
         scores: of the best checkpoints, one row per split.
     """
 
-    widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
-    scores: Sequence[Row] = ()  # of the best checkpoints, one row per split
+    widths: Sequence[Row] = ()
+    scores: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)
 class _PaperRow:
-    """A row of a table: the index of the run whose colour it gets, its name, values by
-    heading.
+    """A row of a published table, yours or theirs.
+
+    Attributes:
+        run: the index of the run whose colour it gets; None for a published row.
+        name: in the first column.
+        values: by heading, for programs.
+        texts: by heading, what readers see in place of values.
     """
 
     run: int | None
@@ -270,17 +319,17 @@ class _PaperRow:
     texts: dict[str, str] = field(default_factory=dict)
 
 
+# The columns of a published table, and your rows followed by the published ones.
 _Made = tuple[list[Column[_PaperRow]], list[_PaperRow]]
 
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
     """Returns a source's tables with your rows first; your shares relate only to your rows."""
-    names = [
-        name
+    return [
+        published_table(report, source, name)
         for name, table in source.tables.items()
         if table.kind in (*_KINDS, *_OF_RUNS)
     ]
-    return [published_table(report, source, name) for name in names]
 
 
 def published_table(
@@ -298,67 +347,77 @@ def published_table(
         measured: what a study measured after its runs; None for a report on runs alone.
     """
     table = source.tables[name]
-    columns, lines = _KINDS.get(table.kind, _of_runs)(
-        report, table, measured or Measured()
-    )
-    shown = {"run", *(column.name for column in columns)}
-    others = dict.fromkeys(
-        name for line in lines for name in line.values if name not in shown
-    )
-    own_rows = any(line.run is not None for line in lines)
+    make = _KINDS.get(table.kind, _of_runs)
+    columns, lines = make(report, table, measured or Measured())
+
     notes = [
-        f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
-        _UNLIKE if own_rows else "No run has values to compare with these.",
-        *table.all_notes(),
+        f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}"
     ]
     if table.kind == "time_to_accuracy":
-        notes.insert(1, _rule(report))
-    run = Column(
-        "Run", "run", lambda line: line.name.removesuffix(_MARK), shown=at("name")
-    )
+        notes.append(_rule(report))
+
+    if any(line.run is not None for line in lines):
+        notes.append(_UNLIKE)
+    else:
+        notes.append("No run has values to compare with these.")
+
+    # Programs get every published value, also those that no column shows.
+    shown = {"run", *(column.name for column in columns)}
+    named = dict.fromkeys(name for line in lines for name in line.values)
+    others = [_column("", name) for name in named if name not in shown]
+
     return table_of(
         f"{table.what}, with {table.name} of {source.name}",
         [
-            run,
+            Column(
+                "Run",
+                "run",
+                lambda line: line.name.removesuffix(_MARK),
+                shown=at("name"),
+            ),
             Column("", "published", lambda line: line.run is None),
             *columns,
-            *(_column("", name) for name in others),
+            *others,
         ],
         lines,
-        notes,
+        notes + table.all_notes(),
         colours=[line.run for line in lines],
         name=f"beside_{table.name.lower().replace(' ', '_')}",
     )
 
 
 _UNLIKE = (
-    "Published rows were measured on other data and machines: they are shown next to yours and not "
-    "ranked against them."
+    "Published rows were measured on other data and machines: they are shown next to yours "
+    "and not ranked against them."
 )
 
 
 def _rule(report: Report) -> str:
+    """Returns a note on how the times in your rows were measured."""
+    window = "first evaluation"
     if report.window > 1:
         window = f"median of {report.window} epochs"
-    else:
-        window = "first evaluation"
 
-    members = group_members(report.runs)
-    single = len(members) > 1 and all(len(runs) == 1 for runs in members.values())
-    shares = f" Shares are of one run each (n = 1): {one_run_each()}." if single else ""
+    shares = ""
+    sizes = [len(runs) for runs in group_members(report.runs).values()]
+    if len(sizes) > 1 and max(sizes) == 1:
+        shares = f" Shares are of one run each (n = 1): {one_run_each()}."
+
     return (
-        f"Your rows: policy {report.policy.name}, {window}; medians of the runs of each row. "
-        f"{NEVER}: never reached.{shares}"
+        f"Your rows: policy {report.policy.name}, {window}; medians of the runs of each "
+        f"row. {NEVER}: never reached.{shares}"
     )
 
 
 def _column(
     heading: str, name: str, text: Callable[[Any], str] = str
 ) -> Column[_PaperRow]:
+    """Returns a column of the values with a name."""
     return Column(heading, name, lambda line: line.values.get(name), text)
 
 
 def _published(table: PublishedTable) -> list[_PaperRow]:
+    """Returns the published rows as they are; a row without a system is the table's."""
     return [
         _PaperRow(None, f"{row.get('system', table.name)}{_MARK}", row)
         for row in table.rows
@@ -366,38 +425,50 @@ def _published(table: PublishedTable) -> list[_PaperRow]:
 
 
 def _per_device(run: RunAnalysis) -> float | None:
+    """Returns a run's utterances per step and device; None if unknown."""
     batch = run.facts["global_batch_size"]
     devices = run.facts["num_replicas"]
-    return batch / devices if batch is not None and devices else None
+    if batch is None or not devices:
+        return None
+
+    return batch / devices
 
 
 def _pipeline(key: str) -> Callable[[RunAnalysis], Any]:
+    """Returns a function for a setting of the pipeline that a run saved, or None."""
+
     def value(run: RunAnalysis) -> Any:
         values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
-        return values.get(key) if isinstance(values, dict) else None
+        if isinstance(values, dict):
+            return values.get(key)
+
+        return None
 
     return value
 
 
+def _dollars(heading: str, name: str, price: str) -> Column[RunAnalysis]:
+    """Returns a column of a price in a machine's description."""
+    return Column(f"{heading}\nUSD", name, f"charges.hardware.{price}", fixed(2))
+
+
+def _unrecorded(part: str) -> Column[RunAnalysis]:
+    """Returns a column of milliseconds that only published rows have."""
+    return Column(
+        f"{part}\nms", f"{part}_s", lambda run: None, lambda s: f"{1000 * s:.3g}"
+    )
+
+
 # For each kind of published table that shows facts of runs: its columns, and the one
-# without whose value a run is left out ("": without any value)
+# without whose value a run is left out ("": without any value).
 _OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
     "systems": (
         [
             _SYSTEMS[0],
             Column("GPUs", "gpus", gpus_of),
-            Column(
-                "total\nUSD",
-                "total_usd",
-                "charges.hardware.purchase_price_usd",
-                fixed(2),
-            ),
-            Column(
-                "GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)
-            ),
-            Column(
-                "CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)
-            ),
+            _dollars("total", "total_usd", "purchase_price_usd"),
+            _dollars("GPUs", "gpus_usd", "gpus_price_usd"),
+            _dollars("CPUs", "cpus_usd", "cpus_price_usd"),
         ],
         "",
     ),
@@ -418,15 +489,9 @@ _OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
     "steps": (
         [
             Column("devices", "num_devices", "facts.num_replicas"),
-            *(
-                Column(
-                    f"{part}\nms",
-                    f"{part}_s",
-                    lambda run: None,
-                    lambda s: f"{1000 * s:.3g}",
-                )
-                for part in ("forward", "backward", "total")  # runs don't record them
-            ),
+            _unrecorded("forward"),
+            _unrecorded("backward"),
+            _unrecorded("total"),
             *SPEEDS,
             Column("epoch\ns", "epoch_s", "facts.epoch_s", three_digits),
         ],
@@ -437,26 +502,36 @@ _OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
 
 
 def _of_runs(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    """Returns a table of facts, see `_OF_RUNS`.
+
+    It has a row for each group, with the facts of its first run; a table of steps has a
+    row for each run, as speeds differ within a group.
+    """
     columns, required = _OF_RUNS[table.kind]
     shown = [(runs[0], group) for group, runs in group_members(report.runs).items()]
     if table.kind == "steps":
         shown = [(index, run.name) for index, run in enumerate(report.runs)]
+
     lines = []
     for index, name in shown:
         values = values_of(columns, report.runs[index])
         machine = at("charges.hardware.name")(report.runs[index])
         if table.kind == "systems" and machine:
             name += f": {machine}"
-        if any(values[of] is not None for of in ([required] if required else values)):
+
+        needed = [required] if required else values
+        if any(values[of] is not None for of in needed):
             lines.append(_PaperRow(index, name, values))
 
-    return [_column(c.heading, c.name, c.text) for c in columns], [
-        *lines,
-        *_published(table),
-    ]
+    columns = [_column(c.heading, c.name, c.text) for c in columns]
+    return columns, lines + _published(table)
 
 
 def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    """Returns a table of evaluations over beam widths, for the paper's Table 3.
+
+    Without evaluations at several widths, your rows are those made in training.
+    """
     columns = [
         _column("beam\nwidth", "beam_width"),
         _column("evaluation\ns", "evaluation_s", three_digits),
@@ -467,20 +542,27 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
         _PaperRow(_colour(report, row["run"]), str(row["run"]), row)
         for row in measured.widths
     ]
-    for index, run in enumerate(report.runs if not lines else []):
-        width, *seconds = (
-            run.facts[name] for name in ("beam_width", "forward_s", "decode_s")
-        )
-        if None not in seconds:
-            row: Row = {"beam_width": width, "evaluation_s": sum(seconds)}
-            for metric in ("wer", "cer"):
-                row[metric] = min(
-                    (p.value for p in run.curves.get(metric, [])), default=None
-                )
+    if not lines:
+        lines = [
+            _in_training(index, run)
+            for index, run in enumerate(report.runs)
+            if None not in (run.facts["forward_s"], run.facts["decode_s"])
+        ]
 
-            lines.append(_PaperRow(index, f"{run.name}, best in training", row))
+    return columns, lines + _published(table)
 
-    return columns, [*lines, *_published(table)]
+
+def _in_training(index: int, run: RunAnalysis) -> _PaperRow:
+    """Returns a run's mean evaluation in training, with its lowest rates."""
+    row: Row = {
+        "beam_width": run.facts["beam_width"],
+        "evaluation_s": run.facts["forward_s"] + run.facts["decode_s"],
+    }
+    for metric in ("wer", "cer"):
+        rates = [point.value for point in run.curves.get(metric, [])]
+        row[metric] = min(rates, default=None)
+
+    return _PaperRow(index, f"{run.name}, best in training", row)
 
 
 # The published column of a split, by LibriSpeech's names and by those of ``tfasr
@@ -494,34 +576,40 @@ _PUBLISHED_SPLITS = {
 
 
 def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    """Returns a table of WER on validation and test sets, a column for each split."""
+
     def column_of(row: Row) -> str:
         split = str(row["split"])
         return _PUBLISHED_SPLITS.get(split, split)
 
-    splits = list(dict.fromkeys(map(column_of, [*table.rows, *measured.scores])))
-    columns = [
-        _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100))
-        for split in splits
-    ]
     scores: dict[str, Row] = {}
-    published: dict[str, Row] = {}
     for row in measured.scores:
         scores.setdefault(str(row["run"]), {}).setdefault(column_of(row), row["wer"])
+
+    published: dict[str, Row] = {}
     for row in table.rows:
-        published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row[
-            "wer"
-        ]
+        rates = published.setdefault(f"{row['system']}{_MARK}", {})
+        rates[str(row["split"])] = row["wer"]
+
+    columns = []
+    for split in dict.fromkeys(map(column_of, [*table.rows, *measured.scores])):
+        heading = "\n".join([*split.split(" "), "WER %"])
+        columns.append(_column(heading, split, fixed(2, 100)))
 
     lines = [
         _PaperRow(_colour(report, name), name, rates) for name, rates in scores.items()
     ]
-    return columns, lines + [
-        _PaperRow(None, name, rates) for name, rates in published.items()
-    ]
+    lines += [_PaperRow(None, name, rates) for name, rates in published.items()]
+
+    return columns, lines
 
 
 def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
+    """Returns a table of times to the published targets, a row for each group.
+
+    Groups whose runs never evaluated one of the targets' metrics have no row.
+    """
+    targets = dict.fromkeys((row["metric"], row["target"]) for row in table.rows)
     names = {target: f"{target_name(target)}_s" for target in targets}
 
     def column(target: Target, name: str) -> Column[_PaperRow]:
@@ -530,117 +618,151 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
             _column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN)
         )
 
-    lines: list[_PaperRow] = []
-    first: dict[Target, float | None] = {}
-    for group, indices in group_members(report.runs).items():
-        refused = any(map(report.refused, indices))
+    lines = _own_times(report, names)
+    for system in dict.fromkeys(row["system"] for row in table.rows):
         values: Row = {}
         texts: dict[str, str] = {}
-        for target, name in names.items():
-            runs = [report.runs[index] for index in indices]
-            seconds, known = _median_s(report, runs, target)
-            first.setdefault(target, seconds)
-            values[name] = seconds
-            share = seconds / first[target] if seconds and first[target] else None
-            if refused:
-                text = REFUSED
-            elif share is None:
-                text = ""
-            else:
-                text = f"{100 * share:.0f} %"
 
-            if known:
-                texts[name] = _time_text(seconds, text)
-
-        if texts:
-            lines.append(_PaperRow(indices[0], group, values, texts))
-
-    for system in dict.fromkeys(row["system"] for row in table.rows):
-        rows = [row for row in table.rows if row["system"] == system]
-        values = {}
-        texts = {}
-        for row in rows:
-            name, share = (
-                names[row["metric"], row["target"]],
-                row.get("printed_relative"),
-            )
-            note = "*" if "note" in row else ""
-            text = "" if share is None else f"{100 * share:.0f} %{note}"
-            values[name], texts[name] = row["seconds"], _time_text(row["seconds"], text)
+        for row in table.rows:
+            if row["system"] == system:
+                name = names[row["metric"], row["target"]]
+                values[name] = row["seconds"]
+                texts[name] = _time_text(row["seconds"], _printed_share(row))
 
         lines.append(_PaperRow(None, f"{system}{_MARK}", values, texts))
 
     return list(starmap(column, names.items())), lines
 
 
+def _own_times(report: Report, names: Mapping[Target, str]) -> list[_PaperRow]:
+    """Returns the median times of your groups; shares are of the first group's.
+
+    ``names`` has the name of each target's column.
+    """
+    lines: list[_PaperRow] = []
+    first: dict[Target, float | None] = {}
+
+    for group, indices in group_members(report.runs).items():
+        runs = [report.runs[index] for index in indices]
+        refused = any(map(report.refused, indices))
+        values: Row = {}
+        texts: dict[str, str] = {}
+
+        for target, name in names.items():
+            times_s = _times_s(report, runs, target)
+            seconds = _finite_median(times_s)
+            values[name] = seconds
+            first.setdefault(target, seconds)
+
+            share = ""
+            if refused:
+                share = REFUSED
+            elif seconds and first[target]:
+                share = whole_percent(seconds / first[target])
+
+            if times_s:
+                texts[name] = _time_text(seconds, share)
+
+        if texts:
+            lines.append(_PaperRow(indices[0], group, values, texts))
+
+    return lines
+
+
+def _printed_share(row: Mapping[str, Any]) -> str:
+    """Formats the share that a source prints; a star marks one with a note."""
+    share = row.get("printed_relative")
+    if share is None:
+        return ""
+    if "note" in row:
+        return f"{whole_percent(share)}*"
+
+    return whole_percent(share)
+
+
+# How to make the kinds of published tables that show more than facts of runs.
 _KINDS = {"evaluation": _evaluation, "time_to_accuracy": _times, "final": _final}
 
 
-def _median_s(
+def _times_s(
     report: Report, runs: Sequence[RunAnalysis], target: Target
-) -> tuple[float | None, bool]:
+) -> list[float]:
+    """Returns the seconds to a target of the runs that evaluated its metric.
+
+    Infinity for runs that never met it.
+    """
     metric, value = target
-    times_s = [
-        first_sustained(
-            run.curves[metric],
-            value,
-            metric=metric,
-            window=report.window,
-            metrics=report.metrics,
-        ).seconds
-        for run in runs
-        if run.curves.get(metric)
-    ]
-    if not times_s:
-        return None, False
-    median = statistics.median(
-        math.inf if seconds is None else seconds for seconds in times_s
-    )
-    return (median if math.isfinite(median) else None), True
+    times_s = []
+
+    for run in runs:
+        if run.curves.get(metric):
+            reached = first_sustained(
+                run.curves[metric],
+                value,
+                metric=metric,
+                window=report.window,
+                metrics=report.metrics,
+            )
+            times_s.append(math.inf if reached.seconds is None else reached.seconds)
+
+    return times_s
+
+
+def _finite_median(times_s: Sequence[float]) -> float | None:
+    """Returns the median of times; None without times, or if half of them are infinite."""
+    middle = median_of(times_s)
+    if middle is None or not math.isfinite(middle):
+        return None
+
+    return middle
 
 
 def _time_text(seconds: float | None, share: str) -> str:
+    """Formats a time in minutes, with its share if known."""
     if seconds is None:
         return NEVER
-    return three_digits(seconds / 60) + (f" ({share})" if share else "")
+
+    text = three_digits(seconds / 60)
+    if share:
+        return f"{text} ({share})"
+
+    return text
 
 
 def _colour(report: Report, name: object) -> int:
-    return next(
-        (i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0
-    )
+    """Returns the index of the run, or of the first run of the group, with a name."""
+    for index, run in enumerate(report.runs):
+        if name in (run.name, run.group):
+            return index
+
+    return 0
 
 
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a row for each run and, for each split, a column of WER, CER and the
-    user's metrics.
+    """Returns a row for each run, and a column for each split and metric.
 
-    ``rows`` has ``run``, ``split``, ``decoder``, ``beam_width``, ``wer`` and ``cer`` as
-    fractions. Source: the paper, Table 5 (validation and test sets at one beam width).
+    The metrics are WER, CER and the user's own. ``rows`` has ``run``, ``split``,
+    ``decoder``, ``beam_width``, ``wer`` and ``cer`` as fractions. Source: the paper,
+    Table 5 (validation and test sets at one beam width).
     """
     splits = dict.fromkeys(str(row["split"]) for row in rows)
     runs = list(dict.fromkeys(row["run"] for row in rows))
     scores = {(row["run"], row["split"]): row for row in rows}
-
     user_metrics = [
         name for name in computed_metrics() if all(name in row for row in rows)
     ]
 
     def column(split: str, metric: str) -> Column:
-        kind = metric_named(metric)
-
         def value(run: Any) -> float | None:
-            return (row := scores.get((run, split))) and row[metric]
+            return scores.get((run, split), {}).get(metric)
 
+        kind = metric_named(metric)
         heading = f"{split}\n{kind.label or metric}"
         if kind.rate:
             return Column(f"{heading} %", "", value, fixed(2, 100))
+
         return Column(heading, "", value, three_digits)
 
-    note = (
-        f"{_decoders(rows)}. CER: edits per character of the longer of reference and hypothesis, "
-        "as in the paper."
-    )
     return table_of(
         "Error rates",
         [
@@ -648,7 +770,10 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             *starmap(column, product(splits, ("wer", "cer", *user_metrics))),
         ],
         runs,
-        [note],
+        [
+            f"{_decoders(rows)}. CER: edits per character of the longer of reference and "
+            "hypothesis, as in the paper."
+        ],
         colours=[None] * len(runs),
         name="scores",
         records=records_of([_flat(row) for row in rows]),
@@ -656,16 +781,20 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how all rows were decoded, run by run if that differs."""
     decoders = dict.fromkeys(_decoder(row) for row in rows)
     if len(decoders) == 1:
         return f"Decoder: {next(iter(decoders))}"
+
     runs = dict.fromkeys((row["run"], _decoder(row)) for row in rows)
     return "Decoders: " + "; ".join(f"{run}: {decoder}" for run, decoder in runs)
 
 
 def _decoder(row: Mapping[str, Any]) -> str:
-    name, width = row.get("decoder", UNKNOWN), row.get("beam_width")
-    text = str(name) if width is None else f"{name}, beam width {width}"
+    """Returns a decoder with all that its error rates depend on."""
+    text = str(row.get("decoder", UNKNOWN))
+    if row.get("beam_width") is not None:
+        text += f", beam width {row['beam_width']}"
     if row.get("lexicon") is not None:
         text += f", dictionary {Path(str(row['lexicon'])).name}"
     if row.get("prior_weight"):
@@ -674,15 +803,19 @@ def _decoder(row: Mapping[str, Any]) -> str:
         text += f", plus {row['middle_weight']:g} times the middle layer's score"
     if row.get("normalised_over"):
         text += f", features normalised by {row['normalised_over']}"
-    model = row.get("language_model")
-    return text if model is None else f"{text}, language model {Path(model).name}"
+    if row.get("language_model") is not None:
+        text += f", language model {Path(row['language_model']).name}"
+
+    return text
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
+    """Returns a row whose intervals are two columns, since CSV has no lists."""
     flat: dict[str, Cell] = {}
     for key, value in row.items():
         if isinstance(value, list | tuple):
-            flat |= {f"{key}_low": value[0], f"{key}_high": value[1]}
+            flat[f"{key}_low"] = value[0]
+            flat[f"{key}_high"] = value[1]
         else:
             flat[key] = value
 

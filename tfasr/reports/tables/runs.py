@@ -1,14 +1,15 @@
 """The report's tables on runs and groups of runs; each column is defined once, for all
 formats.
 
-Values are in SI units and fractions; unknown values and times of targets never reached
-are None.
+A `Column` has a heading for readers and a name for programs, and either may be "": so
+the same list of columns makes the table of ``report.md``, the CSV, the JSON and the data
+frame of `tfasr.compare`. Values are in SI units and fractions; unknown values and times
+of targets never reached are None.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tfasr.display.table import (
     percent,
     table_of,
     three_digits,
+    whole_percent,
 )
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import TargetCharge
@@ -52,32 +54,42 @@ from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target
 
 _TIME = (
-    "Wall: the whole run, from the start of its process (from the first event, if the ledger "
-    "doesn't state that start) to the last event, without downtime between sessions. Train: input "
-    "wait, compilation and steps. Eval: forward passes, decoding, swaps of models, and waiting for "
-    "another process to evaluate. The shares are of wall and add up to it."
+    "Wall: the whole run, from the start of its process (from the first event, if the "
+    "ledger doesn't state that start) to the last event, without downtime between "
+    "sessions. Train: input wait, compilation and steps. Eval: forward passes, decoding, "
+    "swaps of models, and waiting for another process to evaluate. The shares are of wall "
+    "and add up to it."
 )
 _THROUGHPUT = (
-    "Rates: utterances or audio of steady steps (not warm-up, tracing or lost work) per second of "
-    "these steps; for the whole run, or until a target was met. Input wait: waiting as a share of "
-    "waiting and steady steps. Padding efficiency: real frames as a share of all frames, over all "
-    "steps. Of the machine: the processor time that the steps got, as a share of what they could "
-    "have used (docs/quiet_machine.md). Batch: the nominal size; mean batch: utterances per step, "
-    "fewer if an epoch ends in a "
+    "Rates: utterances or audio of steady steps (not warm-up, tracing or lost work) per "
+    "second of these steps; for the whole run, or until a target was met. Input wait: "
+    "waiting as a share of waiting and steady steps. Padding efficiency: real frames as a "
+    "share of all frames, over all steps. Of the machine: the processor time that the "
+    "steps got, as a share of what they could have used (docs/quiet_machine.md). Batch: "
+    "the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
     f"smaller batch. {UNKNOWN}: nothing left to measure, or not recorded."
 )
 
-# The first columns of a table with a row for each run
+# The first columns of a table with a row for each run; only programs get the group.
 RUN: list[Column[RunAnalysis]] = [
     Column("Run", "run", "name"),
     Column("", "group", "group"),
 ]
-# Columns of the steady speed, for runs and their tables
+# Columns of the steady speed, in tables of runs and in the paper's tables.
 SPEEDS: list[Column[RunAnalysis]] = [
     Column(
         "utterances/s", "utterances_per_s", "throughput.utterances_per_s", three_digits
     ),
     Column("audio s/s", "audio_s_per_s", "throughput.audio_s_per_s", three_digits),
+]
+
+
+# The first columns of a table with a row for each group; only programs get the target,
+# which readers find in the title.
+GROUP_AT_TARGET: list[Column[GroupResult]] = [
+    Column("Run", "group", "group"),
+    Column("", "metric", "target.0"),
+    Column("", "target", "target.1"),
 ]
 
 
@@ -97,26 +109,39 @@ class RunAtTarget:
 
     @property
     def run(self) -> RunAnalysis:
+        """The run itself."""
         return self.report.runs[self.index]
 
     @property
     def result(self) -> TargetResult:
+        """The run's time to the target."""
         return self.run.results[self.target]
 
     @property
     def charge(self) -> TargetCharge | None:
+        """Cost and energy to the target; None if it was never met, or if unknown."""
         return self.run.charges and self.run.charges.targets[self.target]
 
     @property
     def refused(self) -> bool:
+        """Whether the run can't be compared with the first one."""
         return self.report.refused(self.index)
+
+    def or_refused(self, otherwise: str) -> str:
+        """Returns why a comparison with the first run is missing."""
+        if self.refused:
+            return REFUSED
+
+        return otherwise
 
 
 def at_targets(report: Report, index: int) -> list[RunAtTarget]:
+    """Returns a run's rows, one for each target of the report."""
     return [RunAtTarget(report, index, target) for target in range(len(report.targets))]
 
 
 def tables(report: Report) -> list[Table]:
+    """Returns the tables of every report: times to accuracy, intervals, throughput."""
     return [
         _accuracy_table(report),
         table_of("Where the time went", time_columns(report), report.runs, [_TIME]),
@@ -127,28 +152,35 @@ def tables(report: Report) -> list[Table]:
 
 
 def rule_text(report: Report) -> str:
+    """Returns the note that says what a time to accuracy is in this report."""
+    late = ""
     if report.window > 1:
         late = ", by medians centred on them; the rule is met later"
-    else:
-        late = ""
 
     return (
-        f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. Downtime "
-        f"between sessions is not counted. {NEVER}: never reached. Between: the evaluations "
-        f"between which the error curve crossed the target{late}."
+        f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. "
+        f"Downtime between sessions is not counted. {NEVER}: never reached. Between: the "
+        f"evaluations between which the error curve crossed the target{late}."
     )
 
 
 def minutes_of(report: Report) -> Callable[[float], str]:
-    """Returns a formatter of seconds as minutes; the longer the longest run, the fewer
-    decimals.
+    """Returns a formatter of seconds as minutes.
+
+    The longer the longest run, the fewer decimals: three if it takes less than a
+    minute, two if less than 100 minutes, otherwise one.
     """
-    longest = max(run.wall_s for run in report.runs) / 60
-    decimals = 3 if longest < 1 else 2 if longest < 100 else 1
+    decimals = 1
+    if report.longest_s < 60:
+        decimals = 3
+    elif report.longest_s < 100 * 60:
+        decimals = 2
+
     return lambda seconds: f"{seconds / 60:.{decimals}f}"
 
 
 def target_name(target: Target) -> str:
+    """Returns a target's name in columns and files, such as "cer_0.1"."""
     return f"{target[0]}_{target[1]:g}"
 
 
@@ -168,17 +200,21 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
         bracket = at.result.bracket
         if bracket.first_hit_s is None:
             return f"> {minutes(bracket.last_miss_s)}"
+
         return f"{minutes(bracket.last_miss_s)}–{minutes(bracket.first_hit_s)}"
 
     def with_start(at: RunAtTarget) -> float | None:
         return at.run.with_start_s(at.result.tta.seconds)
 
     def no_time(at: RunAtTarget) -> str:
-        return UNKNOWN if at.result.tta.reached else NEVER
+        if at.result.tta.reached:
+            return UNKNOWN
 
-    warm = any(run.start for run in report.runs)
-    start = Column("with start\nmin", "with_start_s", with_start, minutes, no_time)
-    return [
+        return NEVER
+
+    relative = "relative" if len(report.runs) > 1 else ""
+
+    columns = [
         Column("", "run", "run.name"),
         Column("", "group", "run.group"),
         Column("", "metric", "result.tta.metric"),
@@ -188,7 +224,6 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
         Column(
             f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER
         ),
-        *([start] if warm else []),
         Column("between", "last_miss_s", "result.bracket.last_miss_s", shown=between),
         Column("", "first_hit_s", "result.bracket.first_hit_s"),
         Column("", "interpolated_s", "result.bracket.interpolated_s"),
@@ -196,15 +231,25 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
         Column("", "value", "result.tta.value"),
         Column("", "utterances_per_s_until_then", "result.parts.utterances_per_s"),
         Column(
-            "relative" if len(report.runs) > 1 else "",
+            relative,
             "relative_to_first",
             lambda at: report.relative(at.index, at.target),
-            lambda ratio: f"{100 * ratio:.0f} %",
-            missing=lambda at: REFUSED if at.refused else NEVER,
+            whole_percent,
+            lambda at: at.or_refused(NEVER),
         ),
         Column("", "comparison_refused", "refused"),
         Column("", "epochs", "run.epochs"),
     ]
+
+    # Runs that began with trained weights get a second time, which includes theirs.
+    if any(run.start for run in report.runs):
+        place = [column.name for column in columns].index("last_miss_s")
+        columns.insert(
+            place,
+            Column("with start\nmin", "with_start_s", with_start, minutes, no_time),
+        )
+
+    return columns
 
 
 def _accuracy_table(report: Report) -> Table:
@@ -218,42 +263,66 @@ def _accuracy_table(report: Report) -> Table:
         Column("Run", "", lambda index: report.runs[index].name)
     ]
     rows = []
+    # What stands above each column: the target, or nothing.
     above = [""]
+
     for target, (metric, value) in enumerate(report.targets):
-        rows += [RunAtTarget(report, index, target) for index in indices]
-        columns += for_readers(
-            accuracy_columns(report, target_label(metric, value, report.metrics)),
+        label = target_label(metric, value, report.metrics)
+        of_target = for_readers(
+            accuracy_columns(report, label),
             lambda index, target=target: RunAtTarget(report, index, target),
         )
-        above += [target_label(metric, value, report.metrics)] * (
-            len(columns) - len(above)
-        )
+        columns += of_target
+        above += [label] * len(of_target)
+        rows += [RunAtTarget(report, index, target) for index in indices]
 
     columns.append(Column("epochs\nrun", "", lambda index: report.runs[index].epochs))
-    notes = [rule_text(report)]
-    if len(report.runs) > 1:
-        note = f"Relative: the time as a share of that of {report.runs[0].name}, "
-        alone = len({run.group for run in report.runs}) == len(report.runs)
-        groups = "run by run; for groups of runs, see below"
-        notes.append(
-            note
-            + (f"of one run each (n = 1): {one_run_each()}" if alone else groups)
-            + "."
+    above.append("")
+
+    if rows:
+        for_programs = column_records(accuracy_columns(report), rows)
+    else:
+        for_programs = column_records(
+            [*RUN, Column("", "epochs", "epochs")], report.runs
         )
 
-    notes += [
-        *report.notes,
-        *(f"{r.name}: {note}." for r in report.runs for note in r.notes),
-    ]
-    of_runs = [*RUN, Column("", "epochs", "epochs")]
-    for_all = (accuracy_columns(report), rows) if rows else (of_runs, report.runs)
-    for_programs = column_records(*for_all)
-    table = table_of("Time to accuracy", columns, indices, notes, records=for_programs)
-    between = [
-        place for place, column in enumerate(columns) if column.heading == "between"
-    ]
-    details = {"Between which evaluations the error curve crossed the target": between}
-    return replace(table, groups=[*above, ""], details=details if between else {})
+    details = {}
+    headings = [column.heading for column in columns]
+    between = [place for place, text in enumerate(headings) if text == "between"]
+
+    if between:
+        details[_BETWEEN] = between
+
+    table = table_of(
+        "Time to accuracy",
+        columns,
+        indices,
+        _accuracy_notes(report),
+        records=for_programs,
+    )
+    return replace(table, groups=above, details=details)
+
+
+# The label that unfolds the columns "between" on the page.
+_BETWEEN = "Between which evaluations the error curve crossed the target"
+
+
+def _accuracy_notes(report: Report) -> list[str]:
+    """Returns the rule, what "relative" means, and all caveats about the runs."""
+    notes = [rule_text(report)]
+    if len(report.runs) > 1:
+        groups = "run by run; for groups of runs, see below"
+        if len({run.group for run in report.runs}) == len(report.runs):
+            groups = f"of one run each (n = 1): {one_run_each()}"
+
+        notes.append(
+            f"Relative: the time as a share of that of {report.runs[0].name}, {groups}."
+        )
+
+    notes += report.notes
+    notes += [f"{run.name}: {note}." for run in report.runs for note in run.notes]
+
+    return notes
 
 
 def time_columns(report: Report) -> list[Column[RunAnalysis]]:
@@ -267,6 +336,7 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
     def seconds(
         heading: str, name: str, of_run: Callable[[RunAnalysis], float]
     ) -> Column:
+        # The ledger's clock has microseconds; more digits are rounding of sums.
         return Column(
             f"{heading}\nmin", name, lambda run: round(of_run(run), 6), minutes
         )
@@ -278,8 +348,10 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
 
             return UNKNOWN
 
-        spent = any(run.intervals_s[name] for run in report.runs)
-        heading = f"{INTERVAL_LABELS[name]} %" if spent else ""
+        heading = ""
+        if any(run.intervals_s[name] for run in report.runs):
+            heading = f"{INTERVAL_LABELS[name]} %"
+
         return Column(
             heading, f"{name}_s", lambda run: run.intervals_s[name], shown=share
         )
@@ -301,22 +373,27 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
     """
 
     def batch(size: object) -> str:
-        return str(size) if isinstance(size, int) else UNKNOWN
+        # A log of another program may state a text.
+        if isinstance(size, int):
+            return str(size)
 
-    until = "results.{}.parts.utterances_per_s"
+        return UNKNOWN
+
     padding = "padding\nefficiency %"
+    until_targets = [
+        Column(
+            f"until\n{target_label(*target, report.metrics)}",
+            "",
+            f"results.{index}.parts.utterances_per_s",
+            three_digits,
+        )
+        for index, target in enumerate(report.targets)
+    ]
+
     return [
         *RUN,
         SPEEDS[0],
-        *(
-            Column(
-                f"until\n{target_label(*target, report.metrics)}",
-                "",
-                until.format(index),
-                three_digits,
-            )
-            for index, target in enumerate(report.targets)
-        ),
+        *until_targets,
         SPEEDS[1],
         Column(
             "input\nwait %", "input_wait_share", "throughput.input_wait_share", percent
@@ -359,26 +436,41 @@ def policy_tables(report: Report) -> list[Table]:
 
         return Column(policy, f"{policy}_s", value, minutes, NEVER)
 
-    return [
-        table_of(
-            f"{sentence(target_label(*target, report.metrics))} under each clock policy, minutes",
-            [
-                *RUN,
-                Column("", "metric", lambda run, metric=target[0]: metric),
-                Column("", "target", lambda run, value=target[1]: value),
-                *(time(index, clock.name) for clock in clocks),
-            ],
-            report.runs,
-            rules if index == len(report.targets) - 1 else [],
-            name=f"policies_{target_name(target)}",
+    tables = []
+    for index, target in enumerate(report.targets):
+        notes = []
+        if index == len(report.targets) - 1:
+            notes = rules
+
+        label = sentence(target_label(*target, report.metrics))
+        tables.append(
+            table_of(
+                f"{label} under each clock policy, minutes",
+                [
+                    *RUN,
+                    Column("", "metric", lambda run, metric=target[0]: metric),
+                    Column("", "target", lambda run, value=target[1]: value),
+                    *(time(index, clock.name) for clock in clocks),
+                ],
+                report.runs,
+                notes,
+                name=f"policies_{target_name(target)}",
+            )
         )
-        for index, target in enumerate(report.targets)
-    ]
+
+    return tables
 
 
 def group_tables(
     report: Report, results: Results, *, power: bool = False
 ) -> list[Table]:
+    """Returns a table of groups for each target, if some group has several runs.
+
+    Args:
+        report: the runs.
+        results: of `tfasr.reports.groups.group_results`.
+        power: whether to say how many runs would show a gap of 10 %.
+    """
     return [
         _group_table(report, of_target, power)
         for of_target in results
@@ -393,17 +485,18 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
     """
     minutes = minutes_of(report)
     mean = "mean_without_extremes_s"
+    spread = "coefficient_of_variation"
 
     def interval(result: GroupResult) -> str:
         ends = result.statistics.interval_s
         if ends is None:
             return UNKNOWN
+
         return " to ".join(map(minutes, ends))
 
     return [
         Column("Runs", "group", "group"),
-        Column("", "metric", "target.0"),
-        Column("", "target", "target.1"),
+        *GROUP_AT_TARGET[1:],
         Column("n", "n", "statistics.n"),
         Column("reached", "reached", "statistics.reached"),
         Column("", "failure_probability", "statistics.failure_probability"),
@@ -416,12 +509,7 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
             shown=interval,
         ),
         Column("", "median_95_high_s", "statistics.interval_s.1"),
-        Column(
-            "CV %",
-            "coefficient_of_variation",
-            "statistics.coefficient_of_variation",
-            percent,
-        ),
+        Column("CV %", spread, f"statistics.{spread}", percent),
         Column("between\nevaluations", "bracket_s", "statistics.bracket_s", minutes),
         Column("", "ratio_to_first", "comparison.ratio"),
         Column("", "ratio_95_low", "comparison.interval.0"),
@@ -438,31 +526,52 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     ``power`` adds how many runs would show a difference of 10 %.
     """
     notes = [
-        "A run that never reaches the target counts as longer than any time. Without extremes: the "
-        "mean without the fastest and the slowest of 5 runs or more. 95 % of median: confidence "
-        "interval of the median over seeds. CV: standard deviation divided by mean, of times "
-        "interpolated between evaluations where possible. Between evaluations: the mean time "
-        "between the two evaluations around a crossing. "
+        "A run that never reaches the target counts as longer than any time. Without "
+        "extremes: the mean without the fastest and the slowest of 5 runs or more. 95 % of "
+        "median: confidence interval of the median over seeds. CV: standard deviation "
+        "divided by mean, of times interpolated between evaluations where possible. "
+        "Between evaluations: the mean time between the two evaluations around a crossing. "
         f"{UNKNOWN}: too few runs, or too many that never reach the target."
     ]
+
     for result in results:
         why = result.statistics.no_interval
-        runs = result.statistics.n
-        notes += [f"{result.group}: no interval, {why}."] if why and runs > 1 else []
-        notes += [finding(results[0], result)] if result is not results[0] else []
-        notes += [_power(result)] if power else []
+        if why and result.statistics.n > 1:
+            notes.append(f"{result.group}: no interval, {why}.")
+        if result is not results[0]:
+            notes.append(finding(results[0], result))
+        if power:
+            notes.append(_power(result))
+
         notes += _spread(report, result)
 
     notes += _verdicts(results, report.question.test)
-    title = f"{results[0].label} over the runs of each configuration"
-    return table_of(
-        title, group_columns(report), results, notes, **_of_groups("groups", results)
+
+    return _of_groups(
+        "groups",
+        f"{results[0].label} over the runs of each configuration",
+        group_columns(report),
+        results,
+        notes,
     )
 
 
-def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
-    colours = [result.members[0] for result in results]
-    return {"colours": colours, "name": f"{kind}_{target_name(results[0].target)}"}
+def _of_groups(
+    kind: str,
+    title: str,
+    columns: Sequence[Column[GroupResult]],
+    results: Sequence[GroupResult],
+    notes: Sequence[str],
+) -> Table:
+    """Returns a table with a row for each group, in the colours of the groups' runs."""
+    return table_of(
+        title,
+        columns,
+        results,
+        notes,
+        colours=[result.members[0] for result in results],
+        name=f"{kind}_{target_name(results[0].target)}",
+    )
 
 
 def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
@@ -473,16 +582,19 @@ def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
     compared = [result.comparison for result in results if result.comparison]
     if all(comparison.ratio is None for comparison in compared):
         return []
+
     text = ESTIMAND[test]
     if all(comparison.p_value is None for comparison in compared):
         return [text]
+
     text += " A verdict needs a p-value below 0.05"
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
         text += (
             f", adjusted for the report's {tests} comparisons by Holm's method, so that the "
-            "probability of any false verdict is at most 5 %. Each interval is a 95 % interval by "
-            "itself, so a comparison may be undecided although its interval excludes 1"
+            "probability of any false verdict is at most 5 %. Each interval is a 95 % "
+            "interval by itself, so a comparison may be undecided although its interval "
+            "excludes 1"
         )
 
     return [f"{text}."]
@@ -493,40 +605,53 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
 
     A run's time is the number of utterances to the target times the seconds per
     utterance. The variance of the time's logarithm is the sum of its covariances with
-    both factors' logarithms.
+    both factors' logarithms. [] if fewer than three runs reached the target, or if
+    their times don't differ.
     """
     target = report.targets.index(result.target)
     runs = [report.runs[run] for run in result.members]
     parts = [
         run.results[target].parts for run in runs if run.results[target].tta.reached
     ]
+
     if len(parts) < 3 or None in parts or min(p.total_s for p in parts) <= 0:
         return []
+
+    total_s = [p.total_s for p in parts]
     utterances = [p.utterances for p in parts]
     each_s = [p.total_s / p.utterances for p in parts]
-    amounts = ([p.total_s for p in parts], each_s, utterances)
-    times, host, seeds = (f"{100 * variation(values):.2g} %" for values in amounts)
     logs = np.log([utterances, each_s])
     total = logs.sum(axis=0)
     variance = float(np.var(total, ddof=1))
-    # Differences below this are rounding of clocks
+
+    # Differences below this are rounding of clocks.
     if variance < 1e-8:
         return []
+
+    whose = "both"
     of_host = float(np.cov(logs[1], total)[0, 1]) / variance
-    if 1 / 3 <= of_host <= 2 / 3:
-        whose = "both"
-    elif of_host > 0.5:
+    if of_host > 2 / 3:
         whose = "the host"
-    else:
+    elif of_host < 1 / 3:
         whose = "the seeds"
 
-    within = [v for run in runs if (v := run.facts["epoch_variation"]) is not None]
-    epochs = f", epochs within a run by {100 * fmean(within):.2g} %" if within else ""
+    epochs = ""
+    within = [run.facts["epoch_variation"] for run in runs]
+    within = [share for share in within if share is not None]
+
+    if within:
+        epochs = f", epochs within a run by {100 * fmean(within):.2g} %"
+
     return [
-        f"{result.group}: the {len(parts)} times vary by {times} (CV). Host: seconds per utterance "
-        f"vary by {host}{epochs}. Seeds: the utterances to the target vary by {seeds}. The spread "
-        f"is mostly due to {whose}."
+        f"{result.group}: the {len(parts)} times vary by {_varies(total_s)} (CV). Host: "
+        f"seconds per utterance vary by {_varies(each_s)}{epochs}. Seeds: the utterances "
+        f"to the target vary by {_varies(utterances)}. The spread is mostly due to {whose}."
     ]
+
+
+def _varies(values: Sequence[float]) -> str:
+    """Formats the coefficient of variation of values in percent."""
+    return f"{100 * variation(values):.2g} %"
 
 
 def _power(result: GroupResult) -> str:
@@ -535,14 +660,25 @@ def _power(result: GroupResult) -> str:
     The rarer a run evaluates, the wider its bracket: then no number may suffice.
     """
     variation = result.statistics.coefficient_of_variation
-    ends = result.brackets
-    met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
+    met = [
+        bracket
+        for bracket in result.brackets
+        if bracket.first_hit_s is not None and bracket.last_miss_s > 0
+    ]
+
     if variation is None or not met:
-        return f"{result.group}: two runs must reach the target to tell how many would show a gap."
+        return (
+            f"{result.group}: two runs must reach the target to tell how many would show "
+            "a gap."
+        )
+
     bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
-    spread = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
-    spread += f"{100 * bracket:.2g} % of its time, "
+    spread = (
+        f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
+        f"{100 * bracket:.2g} % of its time, "
+    )
     needed = runs_to_detect(variation, bracket=bracket)
+
     if needed is None:
         return (
             f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
@@ -551,6 +687,7 @@ def _power(result: GroupResult) -> str:
     return f"{spread}{needed} runs per group would show a gap of 10 % (5 % level, 80 % power)."
 
 
+# The factors of `tfasr.tta.decomposition.FACTORS`, in the order of their columns.
 _FACTOR_HEADINGS = {
     "statistical_efficiency": "statistical\nefficiency",
     "hardware_throughput": "steady\nthroughput",
@@ -565,18 +702,15 @@ _FACTOR_HEADINGS = {
 
 
 _FACTORS: list[Column[GroupResult]] = [
-    Column("Run", "group", "group"),
-    Column("", "metric", "target.0"),
-    Column("", "target", "target.1"),
+    *GROUP_AT_TARGET,
     Column("time", "ratio", "decomposition.ratio", fixed(3)),
     *(
         Column(heading, f"factor_{name}", f"decomposition.factors.{name}", fixed(3))
         for name, heading in _FACTOR_HEADINGS.items()
     ),
-    *(
-        Column("", name, f"decomposition.{name}")
-        for name in ("utterances_ratio", "throughput_ratio", "evaluations_ratio")
-    ),
+    Column("", "utterances_ratio", "decomposition.utterances_ratio"),
+    Column("", "throughput_ratio", "decomposition.throughput_ratio"),
+    Column("", "evaluations_ratio", "decomposition.evaluations_ratio"),
     Column("", "runs_in_first", "decomposition.runs.0"),
     Column("", "runs", "decomposition.runs.1"),
     Column("", "never_in_first", "decomposition.never.0"),
@@ -597,25 +731,27 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
         ]
         if not decomposed:
             continue
+
         first = of_target[0].group
-        sizes = [result.statistics.n for result in of_target]
-        single = of_single_runs(sizes, spread_at_hand(of_target))
         notes = [
             "The factors multiply to the ratio of times from the creation of the model (for "
             "groups, of their geometric means); a factor above 1 makes runs slower. Each is "
-            "weighted by its part of the time (logarithmic mean Divisia index), so it isn't a "
-            "ratio of amounts; those ratios follow. Statistical efficiency: how many utterances, "
-            "evaluations and epochs it takes. Other factors: their cost, start-up and lost work.",
-            *(_amounts(result, first) for result in decomposed),
+            "weighted by its part of the time (logarithmic mean Divisia index), so it isn't "
+            "a ratio of amounts; those ratios follow. Statistical efficiency: how many "
+            "utterances, evaluations and epochs it takes. Other factors: their cost, "
+            "start-up and lost work.",
         ]
+        notes += [_amounts(result, first) for result in decomposed]
+
+        sizes = [result.statistics.n for result in of_target]
+        single = of_single_runs(sizes, spread_at_hand(of_target))
         if single:
             notes.append(
                 f"Of these times {single}, above all in statistical efficiency."
             )
 
         title = f"Why: {decomposed[0].label}, factors of the time of {first}"
-        look = _of_groups("why", decomposed)
-        tables.append(table_of(title, _FACTORS, decomposed, notes, **look))
+        tables.append(_of_groups("why", title, _FACTORS, decomposed, notes))
 
     return tables
 
@@ -627,15 +763,18 @@ def _amounts(result: GroupResult, first: str) -> str:
     """
     product = result.decomposition
     text = (
-        f"{result.group}: {product.utterances_ratio:.2f} times the utterances of {first} to the "
-        f"target, at {product.throughput_ratio:.2f} times its steady throughput until then"
+        f"{result.group}: {product.utterances_ratio:.2f} times the utterances of {first} to "
+        f"the target, at {product.throughput_ratio:.2f} times its steady throughput until "
+        "then"
     )
     if product.evaluations_ratio is not None:
         text += f", and {product.evaluations_ratio:.2f} times its evaluations"
+
     if any(product.never):
         text += (
-            f". This covers the {product.runs[0]} and {product.runs[1]} runs that reached it; "
-            f"{product.never[0]} and {product.never[1]} never did, and the factors leave them out"
+            f". This covers the {product.runs[0]} and {product.runs[1]} runs that reached "
+            f"it; {product.never[0]} and {product.never[1]} never did, and the factors "
+            "leave them out"
         )
 
     return f"{text}."
