@@ -17,6 +17,7 @@ from typing import Any
 from tfasr.display.table import NEVER, Column, Table, at, percent, table_of
 from tfasr.kit.files import GIN_GIVEN_FILE
 from tfasr.kit.process import own_command
+from tfasr.ledger.declared import sealed_folder
 from tfasr.reports.groups import (
     GroupResult,
     Results,
@@ -312,7 +313,11 @@ def _what_decides(
         why += " The times are too close for any number of runs worth training."
         return why, ""
 
-    why += f" About {needed} runs of each would."
+    if any(sealed_folder(report.runs[run].path) for run in first.members):
+        # Runs that the sealed plan didn't declare would break it.
+        return f"{why} A new study with about {needed} runs of each may decide it.", ""
+
+    why += f" About {needed} runs of each may decide it."
     command = _more_runs(report, first, other, needed)
     if not command:
         why += " Add runs with other seeds, and make the report again."
@@ -450,11 +455,18 @@ def _machine(run: RunAnalysis) -> str:
     if system.get("gpus"):
         parts.append(with_counts(system["gpus"]))
     if system.get("processor"):
-        parts.append(f"{system['processor']}, {system.get('cores') or '?'} cores")
+        parts.append(f"{system['processor']}, {_cores(system.get('cores'))}")
     if not parts and run.facts["platform"]:
         parts.append(str(run.facts["platform"]))
 
     return ", ".join(parts)
+
+
+def _cores(count: int | None) -> str:
+    if count == 1:
+        return "1 core"
+
+    return f"{count or '?'} cores"
 
 
 def _corpus(run: RunAnalysis) -> str:
