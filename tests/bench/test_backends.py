@@ -43,7 +43,10 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
         ["keyword spotter, batch 64", "tensorflow", "NHWC"],
         ["acoustic model, batch 2", "tensorflow", "n/a"],
     ]
-    assert [row[7] for row in shown] == ["1.00", "1.00"]
+    # Either layout may be the faster one.
+    ratios = [row[7] for row in table.rows if row[0].startswith("keyword")]
+    assert "1.00" in ratios
+    assert shown[1][7] == "1.00"
     assert "Not installed and left out: jax, PyTorch alone." in table.notes
     assert result.values["not_installed"] == ["jax", "native_torch"]
     rows = [row for row in result.values["rows"] if row["layout"] != "NCHW"]
