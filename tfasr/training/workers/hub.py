@@ -212,8 +212,9 @@ class Hub:
             if self._failed:
                 raise RunError(self._failed)
 
-            ranks = range(self._cluster.size)
-            return [rank for rank in ranks if rank not in self._members]
+            return [
+                rank for rank in range(self._cluster.size) if rank not in self._members
+            ]
 
     def begin_training(
         self,

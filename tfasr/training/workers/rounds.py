@@ -322,14 +322,15 @@ class RoundStep:
         lost = max(self._of_segment - utterances, 0)
         self.settled = True
         self._of_segment = 0
-        event = Exchanged(
-            utterances=utterances,
-            lost_utterances=lost,
-            waited_s=round(waited_s, 6),
-            waited_for=waited_for,
-            workers=[_round_of(delivery) for delivery in delivered],
+        self._note(
+            Exchanged(
+                utterances=utterances,
+                lost_utterances=lost,
+                waited_s=round(waited_s, 6),
+                waited_for=waited_for,
+                workers=[_round_of(delivery) for delivery in delivered],
+            )
         )
-        self._note(event)
 
         if any(delivery.ends for delivery in delivered):
             self._ended = run.state.epoch
