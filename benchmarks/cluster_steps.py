@@ -162,8 +162,7 @@ def take_steps(
 
 
 def work(request: dict[str, Any]) -> None:
-    """Takes steps as one of the processes, as many as each line of standard input
-    says."""
+    """Takes steps as one of the processes, as many as each line of standard input says."""
     from tfasr.cluster.description import Cluster
     from tfasr.training.from_gin import load_config
     from tfasr.training.workers.team import joined

@@ -54,8 +54,7 @@ def read_corpus(folder: Path) -> list[str]:
 def write_bigram_arpa(
     path: Path, transcripts: list[str], discount: float = 0.75
 ) -> None:
-    """Writes an interpolated bigram model with absolute discounting and add-one
-    unigrams."""
+    """Writes an interpolated bigram model with absolute discounting and add-one unigrams."""
     sentences = [["<s>", *line.split(), "</s>"] for line in transcripts if line.split()]
     unigrams = Counter(word for sentence in sentences for word in sentence[1:])
     pairs = Counter(pair for s in sentences for pair in zip(s, s[1:], strict=False))

@@ -227,8 +227,7 @@ class Checked:
 
 
 def machines_held_out(kept: list[Kept]) -> Iterator[Checked]:
-    """Estimates every run from the utterances of other machines and one other run's
-    speed."""
+    """Estimates every run from the utterances of other machines and one other run's speed."""
     groups: dict[tuple[str, str], list[Kept]] = defaultdict(list)
     for run in kept:
         groups[run.recipe, run.machine].append(run)
@@ -250,8 +249,7 @@ def machines_held_out(kept: list[Kept]) -> Iterator[Checked]:
 
 
 def steps_held_out(kept: list[Kept]) -> Iterator[Checked]:
-    """Estimates each machine's runs from another machine's and the ratio of their
-    steps."""
+    """Estimates each machine's runs from another machine's and the ratio of their steps."""
     of_steps = [run for run in kept if run.step_ms is not None]
     machines = dict.fromkeys((run.recipe, run.machine) for run in of_steps)
     for recipe, machine in machines:
@@ -297,8 +295,7 @@ def _compared(
 
 
 def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
-    """Estimates each run's utterances from the other runs of its entry, for each
-    target."""
+    """Estimates each run's utterances from the other runs of its entry, for each target."""
     for entry in entries:
         for name in entry.targets() or ["cer=0.05", "cer=0.1"]:
             metric, _, value = name.partition("=")

@@ -212,8 +212,7 @@ def _percent(outcomes: Iterable[Any]) -> float:
 
 
 def _found_after(history: History) -> float:
-    """Returns after how many runs the slower step was first reported; infinity for
-    never."""
+    """Returns after how many runs the slower step was first reported; infinity for never."""
     slower = [
         change.found_at + 1 - CHANGED_AT
         for changes in history.changes.values()

@@ -184,8 +184,7 @@ def contains(found: Ratios, ratio: float) -> float:
 
 
 def width_of(found: Ratios) -> float:
-    """Returns by how many percent the upper end exceeds the ratio, in the median
-    draw."""
+    """Returns by how many percent the upper end exceeds the ratio, in the median draw."""
     return round(100 * float(np.median(np.expm1(found.high - found.estimate))), 1)
 
 
@@ -376,8 +375,7 @@ def stopped(ends: Ends, at: float) -> Ends:
 def stopping_rows(
     design: Design, draws: int, rng: np.random.Generator
 ) -> Iterator[Row]:
-    """Yields verdicts for a challenger of two kinds of runs, by when one group gives
-    up.
+    """Yields verdicts for a challenger of two kinds of runs, by when one group gives up.
 
     The first group needs 10. A share of the second group's seeds needs 8, the others
     16.
@@ -407,8 +405,7 @@ def stopping_rows(
 
 
 def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields by how much evaluating a part of the validation set moves a ratio of
-    times.
+    """Yields by how much evaluating a part of the validation set moves a ratio of times.
 
     Two recipes err equally often on all utterances, in 15 % of words at the target and
     in proportion to 1 / time, but differ in which utterances suit them (``suits``, the
@@ -437,8 +434,7 @@ def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterato
 def spoken(
     speakers: int, utterances: int, interaction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns words and two systems' errors, ``(speakers, utterances)`` and ``(2,
-    ...)``.
+    """Returns words and two systems' errors, ``(speakers, utterances)`` and ``(2, ...)``.
 
     Speakers differ in difficulty (standard deviation 0.5 of the logarithm) and in which
     of the two systems, equal on average, suits them (``interaction``, also a standard

@@ -61,8 +61,7 @@ def made_texts() -> list[str]:
 
 
 class MadeRecords:
-    """Makes records by adding a position to a few features and texts that it encodes
-    once."""
+    """Makes records by adding a position to a few features and texts that it encodes once."""
 
     def __init__(self, packing, length: int):
         from tfasr.corpora.manifests import ctc_frames_needed

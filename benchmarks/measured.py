@@ -194,8 +194,7 @@ _EVALUATE = "{python} -m tfasr.cli evaluate --split validation"
 def _trained(
     gin_file: str, seeds: Iterable[int], shards: str = "{shards}"
 ) -> tuple[str, ...]:
-    """Returns commands that train once per seed and score all runs with both
-    decoders."""
+    """Returns commands that train once per seed and score all runs with both decoders."""
     train = _TRAIN.replace("{shards}", shards)
     bindings = {seed: shlex.quote(f"TrainingConfig.seed = {seed}") for seed in seeds}
     runs = " ".join(f"--run_dir {{work}}/run-{seed}" for seed in seeds)
@@ -372,8 +371,7 @@ _PREPARED = {"train": "train.tsv", "validation": "dev.tsv"}
 
 
 def code_hash(paths: Iterable[str]) -> str:
-    """Returns a hash of source files that comments, docstrings and layout don't
-    change."""
+    """Returns a hash of source files that comments, docstrings and layout don't change."""
     digest = hashlib.sha256()
     for name in paths:
         path = ROOT / name
@@ -459,8 +457,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def earlier_page(rows: list[dict[str, Any]]) -> str:
-    """Returns benchmarks/results/measured.md: the figures that docs/measured.md leaves
-    out."""
+    """Returns benchmarks/results/measured.md: the figures that docs/measured.md leaves out."""
     intro = (
         "Figures of code that has been measured anew since, or of machines on which the "
         "present code hasn't been measured. `python benchmarks/measured.py --page` "
@@ -534,8 +531,7 @@ def processor() -> str:
 def measure(
     name: str, corpora: Path, work: Path, *, again: bool = False
 ) -> dict[str, Any]:
-    """Runs a figure's commands and returns its row; ``again``: without runs that are
-    there."""
+    """Runs a figure's commands and returns its row; ``again``: without runs that are there."""
     from tfasr.telemetry.host import HostSampler
     from tfasr.tta.host import read_host_file, whole_use
 
@@ -596,8 +592,7 @@ def _printed(name: str, words: list[str]) -> str:
 def measured_quietly(
     name: str, corpora: Path, work: Path, *, again: bool
 ) -> dict[str, Any]:
-    """Measures a figure, and once more if the machine was busy; the second row
-    counts."""
+    """Measures a figure, and once more if the machine was busy; the second row counts."""
     row = measure(name, corpora, work, again=again)
     if not is_disturbed(row):
         return row

@@ -128,8 +128,7 @@ def studied(
 
 
 def decided(times: np.ndarray, others: np.ndarray | None, test: str) -> np.ndarray:
-    """Returns which recipe each study calls later: 1 the second, -1 the first, 0
-    undecided.
+    """Returns which recipe each study calls later: 1 the second, -1 the first, 0 undecided.
 
     If ``others`` are given, a look decides only if both kinds of times do.
     """

@@ -76,8 +76,7 @@ def main() -> None:
 
 
 def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:
-    """Returns microseconds per step without and with a recorder, and their
-    difference."""
+    """Returns microseconds per step without and with a recorder, and their difference."""
     plain = []
     recorded = []
     for _ in range(flags.rounds):

@@ -148,8 +148,7 @@ def parse_alone(run_dirs: list[Path]) -> dict[str, float]:
 
 
 def report(arguments: list[str]) -> dict[str, float]:
-    """Runs the command; memory is that of all its processes together, sampled every 50
-    ms."""
+    """Runs the command; memory is that of all its processes together, sampled every 50 ms."""
     before = _children_s()
     began = time.perf_counter()
     command = [sys.executable, "-m", "tfasr.cli", "report", *arguments]

@@ -45,8 +45,7 @@ def set_precision(layers: list[Any], precision: str) -> None:
 
 
 def gradients(model: Any, batches: list[dict]) -> np.ndarray:
-    """Returns the gradient of each batch's mean loss, float64 ``(batches,
-    weights)``."""
+    """Returns the gradient of each batch's mean loss, float64 ``(batches, weights)``."""
     wrapped = CtcModel(model, model.output_lengths)
     wrapped.compile(optimizer=keras.optimizers.SGD())
     rows = []
@@ -64,8 +63,7 @@ def length(vector: np.ndarray) -> float:
 
 
 def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
-    """Returns the quantities listed in the module's docstring, for ``(batches,
-    weights)``."""
+    """Returns the quantities listed in the module's docstring, for ``(batches, weights)``."""
     errors = rounded - exact
     mean = exact.mean(axis=0)
     mean_error = errors.mean(axis=0)
@@ -82,8 +80,7 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
 def measured(
     run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int
 ) -> dict[str, Any]:
-    """Returns the errors for each choice of layers in bfloat16, and the spread of
-    batches."""
+    """Returns the errors for each choice of layers in bfloat16, and the spread of batches."""
     trained = open_trained(run_dir)
     source = trained.source("train", shard_dir)
     model = trained.model(checkpoint).recogniser

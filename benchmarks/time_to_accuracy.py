@@ -127,8 +127,7 @@ def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]
 
 
 def keep_settings(flags) -> None:
-    """Records what the folder's runs have in common; refuses to mix them with
-    others."""
+    """Records what the folder's runs have in common; refuses to mix them with others."""
     settings = {
         "shard_dir": str(flags.shard_dir.resolve()),
         "gin_file": flags.gin_file,

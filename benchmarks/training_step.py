@@ -140,8 +140,7 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
 
 
 def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
-    """Returns a size's table, the packages' versions, and a note on CPU use while
-    waiting."""
+    """Returns a size's table, the packages' versions, and a note on CPU use while waiting."""
     variants = [
         (system, variant)
         for precision in flags.precision

@@ -75,8 +75,7 @@ def command(*words: str) -> None:
 
 @contextlib.contextmanager
 def hosts(count: int, mbit_s: float | None) -> Iterator[list[list[str]]]:
-    """Yields, for each worker, the words that start a command in its network
-    namespace."""
+    """Yields, for each worker, the words that start a command in its network namespace."""
     # A new name each time: the kernel takes a while to forget deleted devices.
     name = f"t{secrets.token_hex(3)}"
     with contextlib.ExitStack() as made:
@@ -194,8 +193,7 @@ class Run:
                 process.send_signal(signal.SIGCONT)
 
     def kill(self, rank: int, epoch: int, together: bool) -> None:
-        """Kills a worker once an epoch has begun; starts it, or all ``together``,
-        again."""
+        """Kills a worker once an epoch has begun; starts it, or all ``together``, again."""
         while self.processes[0].poll() is None and not self._reached(epoch):
             time.sleep(0.2)
 
@@ -312,8 +310,7 @@ def train(
 
 
 def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
-    """Returns a table: each arm against the condition's first one, by pairs of equal
-    seeds."""
+    """Returns a table: each arm against the condition's first one, by pairs of equal seeds."""
     lines = [
         "| condition | arm | reached | s to the target | ratio (95 %) | p (Holm) | utterances "
         "| throughput | other workers | exchange s | waiting s | lost |",

@@ -18,8 +18,7 @@ _ROUNDS = 60
 
 
 def weights_of(cuts: Sequence[Cut]) -> np.ndarray:
-    """Returns weights: each tenth of the way of each source counts alike, in it each
-    run."""
+    """Returns weights: each tenth of the way of each source counts alike, in it each run."""
     cells = [(c.curve.source, c.tenth) for c in cuts]
     runs = [
         (*cell, c.curve.group, c.curve.run) for cell, c in zip(cells, cuts, strict=True)

@@ -52,8 +52,7 @@ class Votes:
         return _mean([vote for votes in self.by_group.values() for vote in votes])
 
     def error(self, rng: np.random.Generator) -> float | None:
-        """Returns the standard error of the mean, by a bootstrap over systems, then
-        runs."""
+        """Returns the standard error of the mean, by a bootstrap over systems, then runs."""
         groups = list(self.by_group.values())
         if self.runs < 2:
             return None
@@ -79,8 +78,7 @@ def looked(curves: Sequence[Curve]) -> Cuts:
 def judged(
     own: Cuts, coefficients: dict[str, dict[str, np.ndarray]]
 ) -> list[dict[str, Any]]:
-    """Returns what was said at each look at a run that met its target, and what
-    came."""
+    """Returns what was said at each look at a run that met its target, and what came."""
     rows = []
     for curve, cuts in own:
         if not curve.hit:
@@ -107,8 +105,7 @@ def judged(
 
 
 def log_linear(cut: Cut) -> float:
-    """Returns the evaluations left by a line through the logarithms of the last
-    five."""
+    """Returns the evaluations left by a line through the logarithms of the last five."""
     values = np.array([point.value for point in cut.curve.points[: cut.count]])[-5:]
     if not (values > 0).all() or not np.isfinite(values).all():
         return math.inf
@@ -191,8 +188,7 @@ def by_system(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, 
 
 
 def given_up(tested: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Returns how many runs are given up that would have met their target within the
-    budget.
+    """Returns how many runs are given up that would have met their target within the budget.
 
     A run is looked at until its end. Half of the time it takes is a budget that it
     misses.
@@ -241,8 +237,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
-    """Returns coefficients of one half of the systems, and how they did on the
-    other."""
+    """Returns coefficients of one half of the systems, and how they did on the other."""
     rng = np.random.default_rng(seed)
     calibrating: set[tuple[str, str]] = set()
     for source in sorted({curve.source for curve in curves} - set(TESTED_ONLY)):
@@ -283,8 +278,7 @@ def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
 def never_rows(
     tested: Cuts, coefficients: dict[str, dict[str, np.ndarray]]
 ) -> list[dict[str, Any]]:
-    """Returns what was said of runs that never met the target while they were
-    logged."""
+    """Returns what was said of runs that never met the target while they were logged."""
     rows = []
     for source in dict.fromkeys(curve.source for curve, _ in tested):
         looks = []

@@ -32,8 +32,7 @@ def annealed(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def cliff(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Near 100 % for a time, then a fall and a tail, as of transducers and
-    attention."""
+    """Near 100 % for a time, then a fall and a tail, as of transducers and attention."""
     edge = rng.uniform(0.15, 0.6) * number[-1]
     width = rng.uniform(0.5, 4.0)
     after = np.maximum(number - edge, 0.0) / width
@@ -75,8 +74,7 @@ def step_decay(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def restarts(number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A power law under a learning rate that is annealed by cosines and restarts
-    (SGDR)."""
+    """A power law under a learning rate that is annealed by cosines and restarts (SGDR)."""
     cycle = rng.integers(6, 16)
     annealed_by = (1 - np.cos(math.pi * ((number - 1) % cycle) / cycle)) / 2
     return np.exp(

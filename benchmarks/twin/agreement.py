@@ -8,8 +8,7 @@ TOLERANCE = 1e-4
 
 
 def disagreements(config, peers: list[str]) -> dict[str, float]:
-    """Returns how much peers differ from tfasr's model with the same weights, in
-    float32.
+    """Returns how much peers differ from tfasr's model with the same weights, in float32.
 
     Logits and losses of valid frames are compared in inference, and for PyTorch also
     with batch statistics that leave out padded frames; without dropout, whose draws
@@ -53,8 +52,7 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
 
 
 def _move_weights(model) -> None:
-    """Changes all vectors, which models initialise alike: biases, scales,
-    statistics."""
+    """Changes all vectors, which models initialise alike: biases, scales, statistics."""
     rng = np.random.default_rng(0)
     for variable in model.recogniser.weights:
         if len(variable.shape) == 1 and variable.dtype == "float32":

@@ -87,8 +87,7 @@ class Feeder:
                 return
 
     def evaluation(self) -> Iterator[Arrays]:
-        """Returns the batches of the validation split, read once and kept, as tfasr
-        does."""
+        """Returns the batches of the validation split, read once and kept, as tfasr does."""
         if not self._kept:
             self._validation.send(0)
             self._kept = list(_until_end(lambda: _answer(self._validation)))
@@ -204,8 +203,7 @@ class _Source:
         }
 
     def send_training(self, end: Connection) -> None:
-        """Sends the epochs that are asked for, one after the other, until the twin is
-        gone."""
+        """Sends the epochs that are asked for, one after the other, until the twin is gone."""
         self._serve(
             end,
             lambda epoch: self._train.training(self._experiment.training.seed, epoch),

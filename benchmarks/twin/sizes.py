@@ -58,8 +58,7 @@ class Size:
 
 
 def _preset_values() -> dict[str, Any]:
-    """Returns the model's bindings in gin/an4.gin, read without importing
-    TensorFlow."""
+    """Returns the model's bindings in gin/an4.gin, read without importing TensorFlow."""
     bindings = read_gin(["an4.gin"]).bindings
     return {
         b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"

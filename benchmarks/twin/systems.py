@@ -24,8 +24,7 @@ SYSTEMS = tuple(VARIANTS)
 def make_step(
     system: str, size: Size, precision: str, backend: str | None = None
 ) -> Step:
-    """Returns a function that trains on one batch and returns the loss before the
-    update.
+    """Returns a function that trains on one batch and returns the loss before the update.
 
     Args:
         system: one of `SYSTEMS`, or "torch_compiled", the twin under `torch.compile`.
@@ -92,8 +91,7 @@ def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
 
 
 def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns the step of `tfasr train`: its model, its train function, its
-    optimizer."""
+    """Returns the step of `tfasr train`: its model, its train function, its optimizer."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.batches import PipelineConfig
     from tfasr.training.build import build_model

@@ -24,8 +24,7 @@ def mixed_precision(precision: str) -> torch.autocast:
 
 
 class TwinEvaluator:
-    """Evaluates the twin on one split and records the time, with tfasr's decoder and
-    counts.
+    """Evaluates the twin on one split and records the time, with tfasr's decoder and counts.
 
     Args:
         references: the split's texts by position, in the split's order.
@@ -44,8 +43,7 @@ class TwinEvaluator:
     def evaluate(
         self, model: TorchTwin, batches: Iterable[Arrays], evaluation: Evaluation
     ) -> None:
-        """Records error counts and loss of the split in a recorder's open
-        evaluation."""
+        """Records error counts and loss of the split in a recorder's open evaluation."""
         model.eval()
         answers = [self._forward(model, batch) for batch in batches]
         with evaluation.decoding():

@@ -6,8 +6,7 @@ from torch.nn import functional
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of ``(frames, channels)`` with statistics of some frames
-    only."""
+    """Batch normalisation of ``(frames, channels)`` with statistics of some frames only."""
 
     def forward(
         self, frames: torch.Tensor, valid: torch.Tensor | None = None
@@ -70,8 +69,7 @@ def one_way(layer: nn.LSTM | BothWays) -> list[nn.LSTM]:
 
 
 class TorchTwin(nn.Module):
-    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major
-    inside.
+    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major inside.
 
     `torch.nn.LSTM` and the CTC loss put time before batch, so only the convolution's
     output is transposed. An LSTM's second bias stays 0, as Keras has only one.
@@ -122,8 +120,7 @@ class TorchTwin(nn.Module):
         self.reset_parameters()
 
     def zero_classifier(self) -> None:
-        """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer``
-        does."""
+        """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer`` does."""
         nn.init.zeros_(self.classifier.weight)
 
     def reset_parameters(self) -> None:
@@ -149,8 +146,7 @@ class TorchTwin(nn.Module):
                 layer.bias_ih_l0[units : 2 * units] = 1.0
 
     def lstms(self) -> list[nn.LSTM]:
-        """Returns the LSTMs of all layers; of a bidirectional one the forward one
-        first."""
+        """Returns the LSTMs of all layers; of a bidirectional one the forward one first."""
         return [lstm for layer in self.recurrent for lstm in one_way(layer)]
 
     def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:

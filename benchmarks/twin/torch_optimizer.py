@@ -12,8 +12,7 @@ from tfasr.errors import UsageError
 def torch_optimizer(
     wanted: dict[str, Any], parameters: Iterable[torch.nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
-    """Returns an optimizer with a Keras optimizer's settings, and its learning rate by
-    step.
+    """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
 
     PyTorch adds Adam's and AdamW's epsilon after the bias correction, Keras before it;
     for the epsilons in use, this makes no visible difference in the loss. The caller
@@ -61,8 +60,7 @@ def torch_optimizer(
 
 
 def clip_together(wanted: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
-    """Clips gradients by their global norm if a Keras optimizer would, by
-    ``global_clipnorm``.
+    """Clips gradients by their global norm if a Keras optimizer would, by ``global_clipnorm``.
 
     Args:
         wanted: the Keras optimizer, see `twin.feeder.serialised`.

@@ -45,8 +45,7 @@ _EVENT = {
 def tta_tables(
     runs: dict[str, dict[int, Path]], target: tuple[str, float]
 ) -> list[dict[str, Any]]:
-    """Returns tables: the systems (medians over seeds), the runs, which is sooner, and
-    why.
+    """Returns tables: the systems (medians over seeds), the runs, which is sooner, and why.
 
     Args:
         runs: for each system, its runs' folders by seed; tfasr's first.

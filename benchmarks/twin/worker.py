@@ -57,8 +57,7 @@ def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, 
 
 
 def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
-    """Returns variables for "float32" or "tf32" products on a GPU and for sharing its
-    memory.
+    """Returns variables for "float32" or "tf32" products on a GPU and for sharing its memory.
 
     By default, PyTorch uses TF32 in cuDNN but not in cuBLAS; JAX and TensorFlow in
     both.
@@ -213,8 +212,7 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
 
 
 def _peak_device_bytes() -> int | None:
-    """Returns the peak GPU memory of TensorFlow, PyTorch or JAX, whichever is
-    loaded."""
+    """Returns the peak GPU memory of TensorFlow, PyTorch or JAX, whichever is loaded."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and tensorflow.config.list_logical_devices("GPU"):
         return tensorflow.config.experimental.get_memory_info("GPU:0")["peak"]
