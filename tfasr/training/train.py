@@ -223,6 +223,7 @@ def comparability(
         "target_rule": target_rule(experiment.training),
     }
 
+    as_recorded = True
     if training is not None:
         facts |= _training_facts(training)
         as_recorded = "noise" not in training.index
