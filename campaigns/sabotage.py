@@ -45,8 +45,9 @@ SABOTAGES = (
     Sabotage(
         "a step is recorded twice",
         "tfasr/training/hooks/record.py",
-        "        run.ledger.write(booked, **where)\n",
-        "        run.ledger.write(booked, **where)\n" * 2,
+        "        run.ledger.write(recorded, epoch_num=state.epoch, step=state.step)\n",
+        "        run.ledger.write(recorded, epoch_num=state.epoch, step=state.step)\n"
+        * 2,
     ),
     Sabotage(
         "a folder is not synced after a file in it is renamed",

@@ -223,6 +223,7 @@ def comparability(
         "target_rule": target_rule(experiment.training),
     }
 
+    # Noise that was mixed in makes a training split another one.
     as_recorded = True
     if training is not None:
         facts |= _training_facts(training)
