@@ -26,7 +26,7 @@ from tfasr.telemetry.energy import SampleFile, Sampler
 from tfasr.telemetry.machine import ROOT
 from tfasr.tta.host import HOST_COLUMNS, HostReading
 
-# A look takes a third of a millisecond (benchmarks/host_cost.py).
+# A look takes 0.2 ms (benchmarks/host_cost.py).
 HOST_INTERVAL_S = 1.0
 
 # Looking for new children reads the whole process table, which takes milliseconds.
