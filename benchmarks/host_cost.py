@@ -23,7 +23,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is imported
 import numpy as np
 
 from tfasr.kit.process import usable_cores
-from tfasr.telemetry import host
 from tfasr.telemetry.host import HostSampler, ProcessorTime, read_host
 from tfasr.tta.ranks import end_of_interval
 
@@ -66,7 +65,7 @@ def block_s(
         if not recorded:
             return _timed(threads, processors, matrix, steps)
 
-        with HostSampler(Path(folder), 0):
+        with HostSampler(Path(folder), 0, every_s=1 / LOOKS_PER_S):
             return _timed(threads, processors, matrix, steps)
 
 
@@ -97,7 +96,6 @@ def main() -> None:
     arguments = parser.parse_args()
 
     processors = usable_cores()
-    host.HOST_INTERVAL_S = 1 / LOOKS_PER_S
     costs = []
 
     with ThreadPoolExecutor(processors) as threads:

@@ -28,8 +28,6 @@ STOP_S = 5.0
 PERIOD_US = 100_000
 GROUPS = Path("/sys/fs/cgroup")
 FILE_BYTES = 96 << 20  # of the file that every run reads, a part at each step
-# Of the groups with too little memory: the program, and most or half of the file.
-MEMORY_MIB = {"memory": 110, "half the memory": 80}
 BUSY = "while True: pass"
 RUN = """
 import mmap, os, sys
@@ -152,7 +150,9 @@ CONDITIONS = {
     "quota 0.5": {"processors": 0.5},
     "quota 1.5": {"processors": 1.5},
     f"stopped {STOP_S:g} s": {"stop_s": STOP_S},
-    **{name: {"memory_mib": mib} for name, mib in MEMORY_MIB.items()},
+    # Enough for the program and for most or half of the file
+    "memory": {"memory_mib": 110},
+    "half the memory": {"memory_mib": 80},
 }
 
 

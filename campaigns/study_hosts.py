@@ -84,7 +84,8 @@ class Hosts:
         subprocess.run(
             ["sh", "-c", _CERTIFICATES], cwd=folder, check=True, capture_output=True
         )
-        # Names of interfaces have at most 15 characters; other campaigns may run.
+        # Interfaces' names have at most 15 characters, and those of campaigns that run at
+        # the same time must differ.
         self._bridge = f"tfasr{os.getpid() % 10000}"
         self.places = [self._place(index) for index in range(2, number + 2)]
 

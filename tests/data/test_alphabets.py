@@ -269,12 +269,18 @@ def sentencepiece():
     )
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.parametrize("source", ["auto", "english"])
-def test_units_spell_every_text(sentencepiece, kind, source):
+@pytest.fixture(scope="module")
+def texts_of_few_syllables():
+    """Sixty texts whose words are pairs of ten syllables."""
     chosen = random.Random(1).choices
     parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
-    texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+    return [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("source", ["auto", "english"])
+def test_units_spell_every_text(sentencepiece, texts_of_few_syllables, kind, source):
+    texts = texts_of_few_syllables
 
     alphabet = made(texts, source=source, units=40, units_kind=kind)
 
@@ -288,10 +294,10 @@ def test_units_spell_every_text(sentencepiece, kind, source):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("source", ["auto", "english"])
-def test_equal_texts_make_equal_units(sentencepiece, kind, source):
-    chosen = random.Random(1).choices
-    parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
-    texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+def test_equal_texts_make_equal_units(
+    sentencepiece, texts_of_few_syllables, kind, source
+):
+    texts = texts_of_few_syllables
 
     alphabet = made(texts, source=source, units=40, units_kind=kind)
 

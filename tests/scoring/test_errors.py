@@ -185,9 +185,11 @@ def test_nemos_files_are_read_with_paths_as_ids(tmp_path):
     assert read_transcripts(nemo) == [Transcript("/x/u1.wav", "a b", "a")]
 
 
-def test_nemos_segments_of_a_recording_are_utterances_each(tmp_path):
+@pytest.fixture
+def nemos_segments(tmp_path):
+    """NeMo's predictions for segments of one recording, and for a whole one."""
     texts = {"audio_filepath": "talks/u1.wav", "text": "a b", "pred_text": "a"}
-    nemo = write(
+    return write(
         tmp_path / "nemo.json",
         {**texts, "offset": 0.0, "duration": 1.5},
         {**texts, "offset": 1.5, "duration": 0.25},
@@ -195,7 +197,9 @@ def test_nemos_segments_of_a_recording_are_utterances_each(tmp_path):
         {**texts, "offset": None, "audio_filepath": "u2.wav"},
     )
 
-    ids = [transcript.id for transcript in read_transcripts(nemo)]
+
+def test_nemos_segments_of_a_recording_are_utterances_each(nemos_segments):
+    ids = [transcript.id for transcript in read_transcripts(nemos_segments)]
 
     assert ids == [
         "talks/u1.wav",
@@ -205,21 +209,13 @@ def test_nemos_segments_of_a_recording_are_utterances_each(tmp_path):
     ]
 
 
-def test_nemos_segments_match_our_own_by_their_ids(tmp_path):
-    texts = {"audio_filepath": "talks/u1.wav", "text": "a b", "pred_text": "a"}
-    nemo = write(
-        tmp_path / "nemo.json",
-        {**texts, "offset": 0.0, "duration": 1.5},
-        {**texts, "offset": 1.5, "duration": 0.25},
-        {**texts, "offset": 2, "duration": None},
-        {**texts, "offset": None, "audio_filepath": "u2.wav"},
-    )
-
+def test_nemos_segments_match_our_own_by_their_ids(tmp_path, nemos_segments):
     own = write(
         tmp_path / "own.jsonl",
         *map(ours, ("u1", "u1-1.500-1.750", "u1-2.000-end", "u2")),
     )
-    assert len(matched(read_transcripts(nemo), read_transcripts(own))) == 4
+
+    assert len(matched(read_transcripts(nemos_segments), read_transcripts(own))) == 4
 
 
 @pytest.mark.parametrize(

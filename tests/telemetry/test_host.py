@@ -76,18 +76,28 @@ def test_time_behind_another_program_is_counted_as_waiting():
 
 
 @linux
-def test_the_kernels_part_is_within_what_ran(tmp_path):
+def test_writing_zeros_is_the_kernels_work_and_counts_as_time_that_ran(tmp_path):
     counter = ProcessorTime()
-    ran_s = counter.ran_s()
-    kernel_s = counter.kernel_s()
+    before_s = counter.ran_and_kernel_s()
 
-    # Almost all of writing zeros is the kernel's work.
     with (tmp_path / "zeros").open("wb", buffering=0) as file:
-        while counter.kernel_s() - kernel_s < 0.2:
+        while counter.ran_and_kernel_s()[1] - before_s[1] < 0.2:
             file.seek(0)
             file.write(bytes(1 << 22))
 
-    assert counter.ran_s() - ran_s >= 0.15
+    assert counter.ran_and_kernel_s()[0] - before_s[0] >= 0.15
+
+
+@linux
+def test_a_programs_own_loop_is_no_work_of_the_kernels():
+    counter = ProcessorTime()
+    before_s = counter.ran_and_kernel_s()
+
+    # `work` would not do: it asks the kernel for the time again and again.
+    sum(range(20_000_000))
+
+    after_s = counter.ran_and_kernel_s()
+    assert after_s[1] - before_s[1] < (after_s[0] - before_s[0]) / 2
 
 
 @linux

@@ -138,7 +138,7 @@ def test_a_run_that_lacks_memory_waits_for_it_and_for_the_disk_and_for_the_kerne
 
     use = use_of(tmp_path, machine)
 
-    assert use.short_s == pytest.approx(0.6 * STEPS)
+    assert use.low_memory_s == pytest.approx(0.6 * STEPS)
     assert use.share == pytest.approx(0.4)
     assert use.causes()[0][0] == "too little memory"
 
@@ -218,7 +218,7 @@ def test_what_the_machine_does_not_offer_is_unknown_and_not_zero(tmp_path):
 
     use = use_of(tmp_path, machine)
 
-    unknown = (use.stolen_s, use.throttled_s, use.competed_s, use.short_s)
+    unknown = (use.stolen_s, use.throttled_s, use.competed_s, use.low_memory_s)
 
     assert unknown == (None, None, None, None)
     assert use.slowest_mhz is None

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import plural
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.decoding.choice import (
     DECODERS,
@@ -45,7 +44,7 @@ from tfasr.display.chart import (
     curve,
     run_colour,
 )
-from tfasr.display.table import Column, Table, fixed, records_of, table_of
+from tfasr.display.table import Column, Table, fixed, plural, records_of, table_of
 from tfasr.errors import RunError, UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import require
 from tfasr.kit.files import LEXICON_FILE, read_text, whole_file

@@ -19,6 +19,7 @@ import numpy as np
 
 from tfasr.bench.workload import BACKENDS
 from tfasr.display.chart import CLIFF_COLOUR, Points
+from tfasr.display.table import plural
 from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import available_bytes, peak_bytes
 from tfasr.telemetry.samplers import UtilisationSampler
@@ -80,18 +81,6 @@ def _devices(name: str) -> list[str]:
 def devices_text(count: int) -> str:
     """Returns "1 device", "2 devices" and so on."""
     return plural(count, "device")
-
-
-def plural(count: int, noun: str) -> str:
-    """Returns a number with its noun, in the plural unless it is 1.
-
-    >>> plural(1, "thread"), plural(8, "thread")
-    ('1 thread', '8 threads')
-    """
-    if count == 1:
-        return f"1 {noun}"
-
-    return f"{count} {noun}s"
 
 
 def fate_of(row: dict[str, Any]) -> str:

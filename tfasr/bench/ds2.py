@@ -24,7 +24,6 @@ from tfasr.bench.devices import (
     fate_of,
     growing_batches,
     is_cliff,
-    plural,
     visible_gpus,
 )
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
@@ -52,6 +51,7 @@ from tfasr.display.table import (
     Table,
     fixed,
     milliseconds,
+    plural,
     table_of,
     three_digits,
 )

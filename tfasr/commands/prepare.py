@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tfasr.commands.shared import (
     add_gin_arguments,
     add_scheduler_arguments,
-    counted,
     tls_of,
 )
+from tfasr.display.table import plural
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
@@ -271,10 +271,12 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
 
-    utterances = counted(kept_count, "utterance")
+    utterances = plural(kept_count, "utterance")
+    shards = plural(len(index["shards"]), "shard")
     hours = index["duration_s"] / 3600
-    shards = counted(len(index["shards"]), "shard")
+
     share = index["kept_share"]
+
     return (
         f"{split}: {utterances}, {hours:.2f} h, in {shards}; "
         f"kept {kept_count} of {listed}, {share:.1%}; left out: {left_out}"

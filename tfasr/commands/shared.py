@@ -155,18 +155,6 @@ def path_of(value: str | None) -> Path | None:
     return Path(value)
 
 
-def counted(count: int, noun: str) -> str:
-    """Returns a count with its noun in the right number.
-
-    >>> counted(1, "epoch"), counted(2, "epoch")
-    ('1 epoch', '2 epochs')
-    """
-    if count == 1:
-        return f"1 {noun}"
-
-    return f"{count} {noun}s"
-
-
 def add_recogniser_arguments(add: Callable) -> None:
     """Adds the flags of commands that load a recogniser: its checkpoint and decoder."""
     add(

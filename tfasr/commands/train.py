@@ -4,7 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-from tfasr.commands.shared import SHORT_CUTS, add_gin_arguments, counted, short_cut
+from tfasr.commands.shared import SHORT_CUTS, add_gin_arguments, short_cut
+from tfasr.display.table import plural
 from tfasr.errors import UsageError
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, LOCK_FILE
 from tfasr.training.logs import LOGS
@@ -157,7 +158,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if history and team.rank == 0:
         last = history[-1]
-        epochs = counted(epochs_done(history), "epoch")
+        epochs = plural(epochs_done(history), "epoch")
+
         print(
             f"{Path(arguments.run_dir)}: {epochs}, "
             f"validation CER {last['cer']:.2%}, WER {last['wer']:.2%}"

@@ -311,6 +311,18 @@ def three_digits(value: float) -> str:
     return f"{value:.3g}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Returns a number with its noun, in the plural unless it is 1.
+
+    >>> plural(1, "thread"), plural(8, "thread")
+    ('1 thread', '8 threads')
+    """
+    if count == 1:
+        return f"1 {noun}"
+
+    return f"{count} {noun}s"
+
+
 def whole_percent(share: float) -> str:
     """Formats a fraction in percent without decimals, with its sign.
 

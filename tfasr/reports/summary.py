@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from tfasr.display.table import NEVER, Column, Table, at, percent, table_of
+from tfasr.display.table import NEVER, Column, Table, at, percent, plural, table_of
 from tfasr.kit.files import GIN_GIVEN_FILE
 from tfasr.kit.process import own_command
 from tfasr.ledger.declared import sealed_folder
@@ -455,18 +455,15 @@ def _machine(run: RunAnalysis) -> str:
     if system.get("gpus"):
         parts.append(with_counts(system["gpus"]))
     if system.get("processor"):
-        parts.append(f"{system['processor']}, {_cores(system.get('cores'))}")
+        cores = "? cores"
+        if system.get("cores"):
+            cores = plural(system["cores"], "core")
+
+        parts.append(f"{system['processor']}, {cores}")
     if not parts and run.facts["platform"]:
         parts.append(str(run.facts["platform"]))
 
     return ", ".join(parts)
-
-
-def _cores(count: int | None) -> str:
-    if count == 1:
-        return "1 core"
-
-    return f"{count or '?'} cores"
 
 
 def _corpus(run: RunAnalysis) -> str:

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,28 +67,26 @@ class ProcessorTime:
 
     def ran_s(self) -> float:
         """Returns the processor seconds of this process and all its children."""
-        # The system counts children once they were waited for.
-        ended = os.times()
-        total_s = time.process_time() + ended.children_user + ended.children_system
+        return self.ran_and_kernel_s()[0]
 
-        running = self._times_of_children()
-        return total_s + sum(times.user + times.system for times in running)
+    def ran_and_kernel_s(self) -> tuple[float, float]:
+        """Returns these seconds, and those of them in which the kernel worked.
 
-    def kernel_s(self) -> float:
-        """Returns those of the seconds in which the kernel worked for them.
-
-        It reads and writes files, and finds memory for them.
+        It works for a process when that reads or writes files or needs memory.
         """
-        ended = os.times()
-        total_s = ended.system + ended.children_system
-        return total_s + sum(times.system for times in self._times_of_children())
+        # The system counts children once they were waited for; running ones are added.
+        own = os.times()
+        ran_s = time.process_time() + own.children_user + own.children_system
+        kernel_s = own.system + own.children_system
 
-    def _times_of_children(self) -> Iterator[Any]:
-        """Yields ``psutil``'s processor times of each running child."""
+        # A child that has ended meanwhile is left out.
         for child in self._running_children():
-            # A child that has ended meanwhile is left out.
             with contextlib.suppress(psutil.Error):
-                yield child.cpu_times()
+                times = child.cpu_times()
+                ran_s += times.user + times.system
+                kernel_s += times.system
+
+        return ran_s, kernel_s
 
     def waited_s(self) -> float | None:
         """Returns the seconds that threads were ready to run and had no processor.
@@ -134,8 +131,8 @@ class ProcessorTime:
 def _content(path: str) -> str:
     """Returns a small file's text, or "" if it can't be read.
 
-    It is plain strings and bytes, since a training has a file for each of
-    its threads, and all are read every second.
+    It avoids pathlib, since it reads a file for each of a training's hundred threads
+    every second.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -257,9 +254,11 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
         frequency = psutil.cpu_freq()
         mhz = frequency.current if frequency else None
 
+    ran_s, kernel_s = processor_time.ran_and_kernel_s()
+
     return HostReading(
-        ran_s=processor_time.ran_s(),
-        kernel_s=processor_time.kernel_s(),
+        ran_s=ran_s,
+        kernel_s=kernel_s,
         waited_s=processor_time.waited_s(),
         throttled_s=throttled_s(root),
         stolen_s=stolen_s,
@@ -364,7 +363,7 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
 
 
 class HostSampler(Sampler):
-    """Writes ``host.csv`` once a second, from a session's start to its end.
+    """Writes ``host.csv`` regularly, from a session's start to its end.
 
     Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values
     of `tfasr.tta.host.HostReading`. A resumed run appends. Use it as a context manager.
@@ -373,10 +372,17 @@ class HostSampler(Sampler):
         run_dir: the run's folder.
         session: the number of the session, as in the ledger.
         file: the file's name, for a worker that isn't the chief.
+        every_s: seconds between two lines.
     """
 
-    def __init__(self, run_dir: Path, session: int, file: str = HOST_FILE):
-        super().__init__("host", HOST_INTERVAL_S)
+    def __init__(
+        self,
+        run_dir: Path,
+        session: int,
+        file: str = HOST_FILE,
+        every_s: float = HOST_INTERVAL_S,
+    ):
+        super().__init__("host", every_s)
         self._path = run_dir / file
         self._session = session
         self._processor_time = ProcessorTime()

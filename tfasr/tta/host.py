@@ -37,9 +37,8 @@ class HostReading:
     # Both add up the processors that this process may use.
     stolen_s: float | None  # the hypervisor ran something else
     busy_s: float | None  # they worked, for whatever process
-    memory_stalled_s: (
-        float | None
-    )  # some process waited for memory, in wall-clock seconds
+    # Some process waited for memory, in wall-clock seconds.
+    memory_stalled_s: float | None
     io_stalled_s: float | None  # some process waited for a disk, in wall-clock seconds
     # This process lost a processor before it was done.
     involuntary_switches: float | None
@@ -53,18 +52,21 @@ COUNTERS = tuple(field.name for field in dataclasses.fields(HostReading))
 HOST_COLUMNS = ("time_ms", "session", "mono_s", *COUNTERS)
 LONGEST_SPAN_S = 2.0  # between samples of a process that isn't stopped
 _NEAR_US = 1e6  # by which the first and last look of a session may lie outside it
+
 # Below this share of the processors a run counts as disturbed, and reports name it.
 UNDISTURBED_SHARE = 0.9
+
 # What takes processors or time from a run, by the names of `HostUse`'s seconds
 CAUSES = {
     "stolen_s": "other virtual machines on its host (steal)",
     "throttled_s": "the quota of its control group",
     "competed_s": "other programs",
     "stopped_s": "a stop of the whole process",
-    "short_s": "too little memory",
+    "low_memory_s": "too little memory",
 }
+
 # In wall-clock seconds: all threads stand still.
-WHOLE = ("stopped_s", "short_s")
+WHOLE = ("stopped_s", "low_memory_s")
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,9 @@ class HostUse:
     throttled_s: float | None  # lost to a quota
     competed_s: float | None  # lost to other programs on the machine
     stopped_s: float  # wall-clock seconds in which the whole process stood still
-    short_s: float | None  # wall-clock seconds that too little memory cost it
-    io_stalled_s: (
-        float | None
-    )  # wall-clock seconds in which some process waited for a disk
+    low_memory_s: float | None  # wall-clock seconds that too little memory cost it
+    # Wall-clock seconds in which some process waited for a disk.
+    io_stalled_s: float | None
     thermal_throttles: float | None
     slowest_mhz: float | None
 
@@ -99,7 +100,7 @@ class HostUse:
         """
         wanted_s = self.ran_s + self.lost_s
         got = self.ran_s / wanted_s if wanted_s else 1.0
-        still_s = self.stopped_s + (self.short_s or 0.0)
+        still_s = self.stopped_s + (self.low_memory_s or 0.0)
         moving = max(1 - still_s / self.wall_s, 0.0) if self.wall_s else 1.0
         return got * moving
 
@@ -166,6 +167,7 @@ def whole_use(samples: dict[int, np.ndarray]) -> HostUse | None:
 
     if not spans:
         return None
+
     return _use(
         _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True))), 0.0
     )
@@ -368,6 +370,7 @@ def _spans(
 
     if not spans:
         return None
+
     return _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
 
 
@@ -391,18 +394,20 @@ def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:
     others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
     competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
 
-    short_s = _short_s(spans)
+    low_memory_s = _low_memory_s(spans)
+
     return {
         "stolen_s": _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s")),
         "throttled_s": throttled_s,
         "competed_s": np.maximum(competed_s, 0.0),
-        "stopped_s": _stopped_s(spans, np.nan_to_num(short_s)),
-        "short_s": short_s,
+        "stopped_s": _stopped_s(spans, np.nan_to_num(low_memory_s)),
+        "low_memory_s": low_memory_s,
     }
 
 
 def _use(spans: _Spans, unknown_s: float) -> HostUse:
     lost_s = _lost_s(spans)
+
     return HostUse(
         wall_s=float(spans.covered_s.sum()),
         unknown_s=unknown_s,
@@ -411,7 +416,7 @@ def _use(spans: _Spans, unknown_s: float) -> HostUse:
         throttled_s=spans.total(lost_s["throttled_s"]),
         competed_s=spans.total(lost_s["competed_s"]),
         stopped_s=spans.total(lost_s["stopped_s"]) or 0.0,
-        short_s=spans.total(lost_s["short_s"]),
+        low_memory_s=spans.total(lost_s["low_memory_s"]),
         io_stalled_s=spans.total(spans.of("io_stalled_s")),
         thermal_throttles=spans.total(spans.of("thermal_throttles")),
         slowest_mhz=_least(spans.of("mhz")[spans.covered_s > 0]),
@@ -426,7 +431,7 @@ def _own_part(
     return stolen_s * np.clip(part, 0.0, 1.0)
 
 
-def _short_s(spans: _Spans) -> np.ndarray:
+def _low_memory_s(spans: _Spans) -> np.ndarray:
     """Returns for each span the wall-clock seconds that too little memory cost the run.
 
     A run that lacks memory loses pages that it needs again. It waits until the kernel
@@ -436,17 +441,16 @@ def _short_s(spans: _Spans) -> np.ndarray:
     in any case, such as reading its data, is little beside that and counts too.
     """
     stalled_s = spans.of("memory_stalled_s")
-    again_s = np.nan_to_num(spans.of("io_stalled_s")) + np.nan_to_num(
-        spans.of("kernel_s")
-    )
-    lost_s = np.minimum(stalled_s + again_s, spans.lengths_s)
+    disk_s = np.nan_to_num(spans.of("io_stalled_s"))
+    kernel_s = np.nan_to_num(spans.of("kernel_s"))
+    lost_s = np.minimum(stalled_s + disk_s + kernel_s, spans.lengths_s)
 
     # An unknown stall stays unknown.
-    not_short = (stalled_s == 0) | (spans.of("major_faults") == 0)
-    return np.where(not_short, stalled_s * 0.0, lost_s)
+    has_enough = (stalled_s == 0) | (spans.of("major_faults") == 0)
+    return np.where(has_enough, stalled_s * 0.0, lost_s)
 
 
-def _stopped_s(spans: _Spans, short_s: np.ndarray) -> np.ndarray:
+def _stopped_s(spans: _Spans, low_memory_s: np.ndarray) -> np.ndarray:
     """Returns for each span the seconds in which the whole process stood still.
 
     The sampler looks once a second. If it did not for longer, and no thread of the run
@@ -454,7 +458,9 @@ def _stopped_s(spans: _Spans, short_s: np.ndarray) -> np.ndarray:
     the computer slept.
     """
     used_s = (
-        short_s + np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
+        low_memory_s
+        + np.nan_to_num(spans.of("ran_s"))
+        + np.nan_to_num(spans.of("waited_s"))
     )
     still_s = np.maximum(spans.lengths_s - used_s, 0.0)
     return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)

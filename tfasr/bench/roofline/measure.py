@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import plural
 from tfasr.bench.modules import (
     ModuleSeconds,
     Replicas,
@@ -29,6 +28,7 @@ from tfasr.bench.modules import (
 )
 from tfasr.bench.steppers import Kernel, Kernels, profile
 from tfasr.data.features import FeatureConfig
+from tfasr.display.table import plural
 from tfasr.kit.config import (
     PRECISIONS,
     config_class,

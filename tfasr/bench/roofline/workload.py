@@ -18,7 +18,7 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import FRAMEWORKS, spotter_kernels
-from tfasr.bench.devices import installed_backends, num_gpus, plural, powers_up_to
+from tfasr.bench.devices import installed_backends, num_gpus, powers_up_to
 from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline import measure
 from tfasr.bench.roofline.measure import (
@@ -47,7 +47,15 @@ from tfasr.display.chart import (
     curve,
     run_colour,
 )
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
+from tfasr.display.table import (
+    UNKNOWN,
+    Column,
+    Table,
+    fixed,
+    milliseconds,
+    plural,
+    table_of,
+)
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs

@@ -26,7 +26,7 @@ COLOURS = {
     "throttled_s": "#7a63d4",
     "competed_s": "#e0a526",
     "stopped_s": "#7d8794",
-    "short_s": "#1596a8",
+    "low_memory_s": "#1596a8",
 }
 
 
